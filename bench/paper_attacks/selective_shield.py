@@ -15,7 +15,7 @@ from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.partition import dirichlet_partition
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 __all__ = ["DIFFERENCES", "PAPER", "batches_of", "configurations", "settings_for", "table"]
 

@@ -18,8 +18,8 @@ from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_model import SchemeProfile
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.masks import sense_crypt_budgets
-from shieldfl.methods.discovery import named_method
-from shieldfl.rounds.named_method import Masks, NamedMethod
+from shieldfl.methods.registry import named_method
+from shieldfl.rounds.method import Masks, NamedMethod
 from shieldfl.settings import NotNegative, Positive, Probability, Settings, Share, about
 
 # Of the grid on which curves are kept: fine where few positions hold much.

@@ -35,9 +35,8 @@ from shieldfl.methods.model_adaptation import count_trained
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout, update_layout
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.rounds.driver import RoundTraffic
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import checked_weights
+from shieldfl.rounds.plan import GlobalModel, checked_weights
 from shieldfl.rounds.reports import Note, Report
 
 
