@@ -6,7 +6,7 @@ import pytest
 
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.runner import run_seeds
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.registry import BUILT_IN
 
 
 @pytest.mark.parametrize("method", BUILT_IN)

@@ -18,10 +18,8 @@ from shieldfl.methods.fedavg import FedAvg, FedAvgAggregator, FedAvgClient
 from shieldfl.methods.noised_average import DpFedAvgSettings
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.privacy.noise import clip_and_noise, gaussian_noise
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, RoleContext
 
 __all__ = ["CentralDpFedAvg"]
 

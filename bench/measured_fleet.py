@@ -58,17 +58,13 @@ from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import train_locally
 from shieldfl.learning.stages import median_seconds
 from shieldfl.masks import Mask
-from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.model_adaptation import adapt_model
-from shieldfl.methods.registry import make_method, method_of
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, checked_methods, make_method, method_class, method_of
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.quantities import MISSING, seconds_text
 from shieldfl.rounds.driver import RoundDriver
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, PublicSetup
 from shieldfl.rounds.training_client import PUBLIC_PARTS
 from shieldfl.settings import TrainingSettings
 

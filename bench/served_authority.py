@@ -35,8 +35,7 @@ from shieldfl.cli.bench import print_machine
 from shieldfl.cli.console import ResultConsole
 from shieldfl.lab.bench.comparison import describe_machine
 from shieldfl.learning.local_update import contraction
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.training_client import TrainingClient

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from documentation_pages import ROOT, doc, table_rows
-from shieldfl.methods.discovery import named_method
+from shieldfl.methods.registry import named_method
 from shieldfl.settings import settings_of
 
 HEADER = ("setting", "default", "allowed", "meaning")

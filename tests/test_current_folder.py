@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import Processes
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 EXECUTED = "executed"
 

@@ -17,7 +17,7 @@ import shieldfl._core as _core
 from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows, text_of
 from setting_tables import pages_of_methods, table_of
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.methods.registry import BUILT_IN, named_method
 from shieldfl.settings import settings_of
 
 FENCE = re.compile(r"^```(\w*)(?: title=\"[^\"]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

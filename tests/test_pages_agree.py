@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from documentation_pages import PAGES, ROOT, doc, name_of, text_of
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.registry import BUILT_IN
 
 WORDS = """two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
     eighteen nineteen twenty"""

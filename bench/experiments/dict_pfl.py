@@ -37,8 +37,7 @@ from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.models.torch_bridge import (
     flatten,
     flatten_buffers,
@@ -46,8 +45,7 @@ from shieldfl.models.torch_bridge import (
     load_flat_buffers,
     parameter_layout,
 )
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.settings import TrainingSettings
 
 METHODS = ("fedavg", "full-he", "dict-pfl")

@@ -41,8 +41,7 @@ from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate
 from shieldfl.masks import Mask
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.models.torch_bridge import (
     flatten,
     flatten_buffers,
@@ -50,8 +49,7 @@ from shieldfl.models.torch_bridge import (
     load_flat_buffers,
     parameter_layout,
 )
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.settings import TrainingSettings
 
 # What is run, by the name that is printed: the method and the settings that differ from the defaults.

@@ -14,7 +14,7 @@ from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset, dirichlet_partition, load_dataset
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 __all__ = ["DIFFERENCES", "PAPER", "batches_of", "configurations", "settings_for", "table"]
 

@@ -8,7 +8,7 @@ from paper_attacks.label_tries import AS_IN_PAPERS, Figure, LabelTries, first_mo
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.data import load_dataset
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 __all__ = ["DIFFERENCES", "SPEEDS", "configuration", "settings", "table"]
 

@@ -8,7 +8,7 @@ from shieldfl.methods.encrypted_update import encrypted_positions
 from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Share, about
 

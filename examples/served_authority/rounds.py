@@ -23,12 +23,10 @@ from shieldfl.authority_service.authority_client import (
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.driver import RoundDriver
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.rounds.training_client import TrainingClient
 
 VALUES = 1_000

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from methods.variants import Variant
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 SIZE = 6
 DELTA = 1e-5

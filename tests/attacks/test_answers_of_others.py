@@ -18,7 +18,7 @@ from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total, read_answer
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.methods.registry import make_method
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import PublicSetup
 
 
 def test_what_a_client_was_granted_opens_nothing_of_another_session_of_its_authority():

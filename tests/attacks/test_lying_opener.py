@@ -16,7 +16,7 @@ from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
-from shieldfl.rounds.messages import ANSWER
+from shieldfl.rounds.opening_rule import ANSWER
 
 OTHER = bytes(range(32))
 

@@ -30,7 +30,7 @@ from shieldfl.privacy import synthetic_data
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise, NoisedUpload
 from shieldfl.privacy.noise import gaussian_noise
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import NamedMethod
 
 CLASSES = 10
 

@@ -10,7 +10,7 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, labelled, opened_by_clients
 from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, RangeError, ShieldError
-from shieldfl.rounds.messages import ANSWERED_PHASE, ANSWERED_ROUND
+from shieldfl.rounds.opening_rule import ANSWERED_PHASE, ANSWERED_ROUND
 
 LABELS = ["full-he", "selective-shield/encrypted", "dict-pfl", "fedml-he", "mask-crypt"]
 VICTIM = 0

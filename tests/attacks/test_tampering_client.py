@@ -16,7 +16,7 @@ from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, every_variant, labelled
 from shieldfl.authority.message import Message
 from shieldfl.lab.audit.protocol.lies import BatchFrame, ask_for_secret, open_batch, secret_from_sum
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 LOG2_SIZE = 22
 """2^k of the secret stands beside sums below 2^(k - 1)."""

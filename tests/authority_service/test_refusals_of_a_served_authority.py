@@ -44,7 +44,7 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 
 def no_space(*_):

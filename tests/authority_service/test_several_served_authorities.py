@@ -33,8 +33,8 @@ from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.encryption.answers import read_answer, sealed_answer
 from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, UnreachableError
-from shieldfl.rounds.messages import sum_request
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.opening_rule import sum_request
+from shieldfl.rounds.plan import PublicSetup
 
 VARIANTS = [
     *(("full-he", "clients", encryption, count) for encryption, count in (("kahe", 3), ("pads", 2))),

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from shieldfl.lab.simulation.compared_runs import ComparedRuns
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 
 class Driver:

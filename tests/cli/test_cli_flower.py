@@ -19,9 +19,7 @@ from cli.command_line import invoke
 from shieldfl.errors import PolicyError
 from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.flower.settings import FederationSettings, NodeSettings
-from shieldfl.methods.discovery import BUILT_IN, named_method
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import BUILT_IN, MethodSettings, make_method, named_method
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import settings_of
 

@@ -29,8 +29,8 @@ from shieldfl.cli.console import ResultConsole
 from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.simulation import DATASETS
 from shieldfl.learning import MODELS
-from shieldfl.methods import discovery
-from shieldfl.methods.discovery import BUILT_IN, GROUP, named_method
+from shieldfl.methods import registry
+from shieldfl.methods.registry import BUILT_IN, GROUP, named_method
 from warm_python import WarmPython
 
 KEY_SIZES = get_args(KeyBits)
@@ -94,7 +94,7 @@ def test_help_has_a_line_for_each_method(tmp_path: Path, monkeypatch: pytest.Mon
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other-methods\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{GROUP}]\ngone = no_such_package:Gone\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(discovery, "_offers", discovery._offers.__wrapped__)
+    monkeypatch.setattr(registry, "_offers", registry._offers.__wrapped__)
     invalidate_caches()
     monkeypatch.setenv("COLUMNS", "80")
     result = invoke("run", "--help")

@@ -83,27 +83,27 @@ def test_an_app_of_flower_trains_by_it(run, places, tmp_path, monkeypatch):
     from flwr.common.config import parse_config_args
 
     from flower.app_in_process import AppInProcess
-    from shieldfl.methods import discovery
+    from shieldfl.methods import registry
 
     new, _, asked, _ = COMMANDS[1].splitlines()
     command(run, new)
     (changes,) = shlex.split(asked)[3:]
     for place in places:
         monkeypatch.syspath_prepend(place)
-    discovery._offers.cache_clear()
+    registry._offers.cache_clear()
     stated = []
-    kept = discovery.method_class("chosen-share").__init__
+    kept = registry.method_class("chosen-share").__init__
 
     def told(self, name, settings, plan):
         stated.append(settings.share)
         kept(self, name, settings, plan)
 
-    monkeypatch.setattr(discovery.method_class("chosen-share"), "__init__", told)
+    monkeypatch.setattr(registry.method_class("chosen-share"), "__init__", told)
     try:
         override = parse_config_args([changes]) | {"result": str(tmp_path / "result.json")}
         AppInProcess(tmp_path / "own-app", "own_app").run(monkeypatch, 3, **override)
     finally:
-        discovery._offers.cache_clear()
+        registry._offers.cache_clear()
         sys.modules.pop("chosen_share", None)
     rounds = json.loads((tmp_path / "result.json").read_text())["rounds"]
     assert list(rounds) == ["1", "2"]

@@ -18,11 +18,9 @@ from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.settings import TrainingSettings
 
 SEED = 5

@@ -12,7 +12,7 @@ import pytest
 from flower.deployment import Deployment, model_in, new_app
 from flower.digits_app import SEED, DigitsRun
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 SETTINGS = {"seed": SEED, "partition-seed": SEED, "fraction-evaluate": 0.0, "shieldfl.min-clients": 2}
 SEEDED = " ".join(f"{key}={value}" for key, value in SETTINGS.items())

@@ -24,8 +24,7 @@ from shieldfl.privacy.events import (
     OpenedSum,
     SummedUploads,
 )
-from shieldfl.rounds.account import Account
-from shieldfl.rounds.reports import named
+from shieldfl.rounds.reports import Account, named
 
 SIGMA, DELTA = 3.0, 1e-5
 NOISE = Noise(SIGMA, "client")

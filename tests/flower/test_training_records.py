@@ -25,8 +25,7 @@ from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.training_records import SCORES, asked_training, done_training, update_of
 from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, message_in, packed
 from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint
-from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import FederationPlan, PublicSetup
 
 PARAMETERS = np.arange(6, dtype=np.float32)
 NO_BUFFERS = np.empty(0, np.float32)

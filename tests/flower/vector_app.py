@@ -12,7 +12,7 @@ from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.flower.wire import ASK
-from shieldfl.methods.discovery import method_class
+from shieldfl.methods.registry import method_class
 
 ALL = [0, 1, 2, 3]
 ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}

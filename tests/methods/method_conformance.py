@@ -12,7 +12,7 @@ from shieldfl.encryption import ckks, kahe, pads, paillier
 from shieldfl.encryption.encryption import Encryptor, SchemeBatch
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.learning.local_update import contraction
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 from shieldfl.testing import stepped_run
 
 __all__ = ["SteppedRun", "contraction", "initial_model", "resigned", "signed_answer"]

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from shieldfl.methods import discovery
+from shieldfl.methods import registry
 
 
 class Offer(EntryPoint):
@@ -23,6 +23,6 @@ def offer(patch: pytest.MonkeyPatch, name: str, made: object) -> None:
     """Offer a method until the test ends."""
     place = f"test:{name}"
     patch.setitem(_MADE, place, made)
-    found = (*discovery.entry_points(group=discovery.GROUP), Offer(name, place, discovery.GROUP))
-    patch.setattr(discovery, "entry_points", lambda group: found)
-    patch.setattr(discovery, "_offers", discovery._offers.__wrapped__)
+    found = (*registry.entry_points(group=registry.GROUP), Offer(name, place, registry.GROUP))
+    patch.setattr(registry, "entry_points", lambda group: found)
+    patch.setattr(registry, "_offers", registry._offers.__wrapped__)

@@ -12,12 +12,18 @@ import pytest
 import shieldfl as sf
 from methods.offered_method import offer
 from shieldfl.errors import ParameterError
-from shieldfl.methods import discovery
-from shieldfl.methods.discovery import BUILT_IN, checked_methods, method_class, method_names, named_method
+from shieldfl.methods import registry
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import (
+    BUILT_IN,
+    MethodSettings,
+    checked_methods,
+    method_class,
+    method_names,
+    named_method,
+)
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import NamedMethod
 from shieldfl.settings import Settings, Share, about
 
 
@@ -38,9 +44,9 @@ def test_a_method_of_another_package_is_found_beside_those_of_this_one(monkeypat
 
 
 def test_a_method_that_cannot_be_loaded_is_named_with_its_error_and_the_rest_works(monkeypatch):
-    broken = EntryPoint("broken", "no.such.module:Method", discovery.GROUP)
-    monkeypatch.setattr(discovery, "entry_points", lambda group: (broken,))
-    monkeypatch.setattr(discovery, "_offers", discovery._offers.__wrapped__)
+    broken = EntryPoint("broken", "no.such.module:Method", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: (broken,))
+    monkeypatch.setattr(registry, "_offers", registry._offers.__wrapped__)
     words = "method 'broken', no.such.module:Method of .*, cannot be loaded: ModuleNotFoundError: No module named 'no'"
     with pytest.raises(ParameterError, match=words):
         method_class("broken")

@@ -9,7 +9,7 @@ import pytest
 
 from methods.golden_rounds import GOLDEN, Variant, golden_rounds, golden_variants
 from methods.variants import twins
-from shieldfl.methods.discovery import BUILT_IN, method_class
+from shieldfl.methods.registry import BUILT_IN, method_class
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from shieldfl.authority.round_key_check import INVITED
 from shieldfl.encryption import ckks
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.discovery import method_class
+from shieldfl.methods.registry import method_class
 
 ENCRYPTED = ("ciphertexts", "votes", "scores")
 

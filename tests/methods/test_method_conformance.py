@@ -19,7 +19,7 @@ from methods.variants import (
     twins,
     variants,
 )
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.registry import BUILT_IN
 from shieldfl.testing import MethodConformance
 from shieldfl.testing.conformance import float_spacing
 

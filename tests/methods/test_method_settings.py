@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.registry import BUILT_IN, MethodSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.methods.settings import MethodSettings
 
 
 def test_every_method_has_its_own_defaults_but_one_without_settings():

@@ -12,7 +12,7 @@ from shieldfl.encryption import ckks
 from shieldfl.encryption.ckks import Ckks
 from shieldfl.encryption.registry import REGISTRY, encryptions, scheme_of
 from shieldfl.methods.masked_average.method import MaskedAverage
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.testing import MethodCase, SteppedRun
 
 

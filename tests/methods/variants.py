@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named
-from shieldfl.methods.discovery import BUILT_IN, method_class
+from shieldfl.methods.registry import BUILT_IN, MethodSettings, method_class
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
-from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import settings_of
 from shieldfl.testing import MethodCase
 

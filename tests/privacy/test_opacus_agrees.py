@@ -15,7 +15,7 @@ from methods.variants import Variant
 from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.dp_sgd import train_privately
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 from shieldfl.settings import TrainingSettings
 
 SAMPLES, FEATURES, CLASSES = 60, 5, 3

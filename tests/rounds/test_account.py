@@ -26,8 +26,7 @@ from shieldfl.privacy.events import (
     ReadSum,
     SummedUploads,
 )
-from shieldfl.rounds.account import Account
-from shieldfl.rounds.reports import Note, Report, Reporter
+from shieldfl.rounds.reports import Account, Note, Report, Reporter
 
 
 def test_a_role_reports_everything_once():

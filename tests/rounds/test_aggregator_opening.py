@@ -23,7 +23,7 @@ from shieldfl.errors import (
     SecretCopyError,
     WireFormatError,
 )
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import PublicSetup
 
 OPENED_BY_AGGREGATOR = [one for one in opened_by_aggregator(variants()) if not one.noisy]
 # One of each kind that an aggregator can open for; the rest is slow.

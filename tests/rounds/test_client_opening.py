@@ -11,8 +11,8 @@ from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.message import Message
 from shieldfl.encryption.enrolment import grant_key, sealed_grant
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
-from shieldfl.rounds.messages import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, OPENED
-from shieldfl.rounds.opening_rule import OpenedTogether, _Opened
+from shieldfl.rounds.opening_rule import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, OpenedTogether, _Opened
+from shieldfl.rounds.plan import OPENED
 
 OPENED_BY_CLIENTS = [one for one in opened_by_clients(variants()) if not one.noisy]
 each_method = pytest.mark.parametrize("variant", each_as_parameter(OPENED_BY_CLIENTS))

@@ -19,7 +19,7 @@ from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
 from shieldfl.rounds.authorities import AuthoritySteps
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 from shieldfl.rounds.reports import Disclosure, Note, named
 from shieldfl.stateful import encode_record
 

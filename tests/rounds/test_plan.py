@@ -13,11 +13,9 @@ from methods.small_plan import small_plan
 from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.methods.discovery import method_names
 from shieldfl.methods.full_encryption import FullEncryptionSettings
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.embedded_roles import EmbeddedRoles
+from shieldfl.methods.registry import MethodSettings, make_method, method_names
+from shieldfl.rounds.driver import EmbeddedRoles
 from shieldfl.rounds.plan import FederationPlan
 
 GOOD = small_plan(clients=3, samples=9)

@@ -15,9 +15,8 @@ from methods.method_conformance import SteppedRun, initial_model, run_of
 from methods.small_plan import small_plan
 from methods.variants import every_variant, variants
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
-from shieldfl.methods.registry import make_method, method_of
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.methods.registry import MethodSettings, make_method, method_of
+from shieldfl.rounds.plan import PublicSetup
 
 
 @every_variant

@@ -8,7 +8,7 @@ import pytest
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.rounds.messages import Replies
+from shieldfl.rounds.opening_rule import Replies
 
 REQUEST, OTHER, REPLY = Message({"sum": b"1"}), Message({"sum": b"2"}), Message({"reply": b"1"})
 

@@ -27,7 +27,7 @@ from shieldfl.authority.granted_keys import ClientKeys
 from shieldfl.authority.key_authority import KeyAuthority, SumKeyAuthority
 from shieldfl.authority.round_keys import RoundSigner
 from shieldfl.encryption import kahe
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.registry import BUILT_IN
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
 
@@ -255,7 +255,7 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
         for path in PACKAGE.rglob("*.py")
     }
     named = set()
-    waiting = {"shieldfl.methods.discovery", *(place.partition(":")[0] for place in BUILT_IN.values())}
+    waiting = {"shieldfl.methods.registry", *(place.partition(":")[0] for place in BUILT_IN.values())}
     while waiting:
         name = waiting.pop()
         if name not in named:
@@ -291,8 +291,8 @@ IN_A_FRESH_PROCESS = """
 import pickle, sys
 holders, setups, planted = pickle.load(sys.stdin.buffer)
 import numpy as np
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import GlobalModel
+from shieldfl.rounds.plan import PublicSetup
 from shieldfl.methods.registry import method_of
 def held():
     return (name for name in sys.modules if name in holders)

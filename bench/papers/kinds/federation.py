@@ -15,8 +15,7 @@ from shieldfl.lab.simulation.compared_runs import Spread
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.papers import FIGURES as OF_RUNS
 from shieldfl.lab.simulation.runner import run_seeds
-from shieldfl.methods.discovery import checked_methods
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, checked_methods
 from shieldfl.settings import read_settings, refuse_unknown
 
 __all__ = ["FIGURES", "check", "measure"]

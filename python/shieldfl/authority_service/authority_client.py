@@ -27,8 +27,8 @@ from shieldfl.encryption.enrolment import (
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.rounds.messages import ANSWER, ANSWERED_ROUND
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.opening_rule import ANSWER, ANSWERED_ROUND
+from shieldfl.rounds.plan import PublicSetup
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import Uncopied
 

@@ -29,7 +29,7 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.rounds.authorities import AuthoritySteps
-from shieldfl.rounds.public_setup import PublicSetup, check_sizes
+from shieldfl.rounds.plan import PublicSetup, check_sizes
 
 LOG = logging.getLogger("shieldfl.authority")
 """Of what the service does: a record's ``fields`` are what its line has beside the event; no secrets, no values."""

@@ -13,11 +13,9 @@ import msgspec
 from shieldfl.authority.message import Message
 from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 
 __all__ = ["SessionRequest"]
 

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 import shieldfl
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import ParameterError
-from shieldfl.methods.discovery import method_names, named_method
+from shieldfl.methods.registry import method_names, named_method
 
 if TYPE_CHECKING:
     import click

@@ -21,8 +21,7 @@ from shieldfl.cli.run import Assignments, Report, apply_assignments
 from shieldfl.errors import ShieldError
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.lab.report.output_files import kept_folder
-from shieldfl.methods.discovery import checked_methods, method_names, names_with_epsilon
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, checked_methods, method_names, names_with_epsilon
 from shieldfl.settings import Settings, Text, about, settings_of
 
 if TYPE_CHECKING:

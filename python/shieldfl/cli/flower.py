@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
+from shieldfl.methods.registry import BUILT_IN, method_class, named_method
 from shieldfl.settings import settings_of
 
 _TEMPLATE = Path(__file__).parent / "app_template"

@@ -42,8 +42,7 @@ from shieldfl.lab.simulation.compared_runs import ComparedRuns
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
 from shieldfl.lab.simulation.results import EndedRuns, RoundRecord, RunInterrupted, RunResult
-from shieldfl.methods.discovery import checked_methods
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, checked_methods
 from shieldfl.quantities import metric_text
 
 _AUDITED_FEDERATIONS = 5  # of each method, whose four clients are attacked one by one: enough for an interval

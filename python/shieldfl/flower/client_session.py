@@ -36,11 +36,9 @@ from shieldfl.flower.wire import (
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import ClearUpload
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import missed_parts
-from shieldfl.rounds.method import Method
-from shieldfl.rounds.named_method import naming_own_method
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.method import Method, naming_own_method
+from shieldfl.rounds.opening_rule import missed_parts
+from shieldfl.rounds.plan import GlobalModel, PublicSetup
 
 BEGUN = "begun"
 """What is kept of how a client's part in a run began."""

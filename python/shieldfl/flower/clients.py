@@ -37,8 +37,7 @@ from shieldfl.flower.wire import (
     said,
 )
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _TELLS_EVERY_SECONDS = 10.0

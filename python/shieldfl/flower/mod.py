@@ -22,8 +22,7 @@ from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.training_records import PROTECTS, App
 from shieldfl.flower.wire import ASK, HELD, Number, Position, ask, asked_of, message_in, said, with_held
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import GlobalModel, PublicSetup
 
 _UNTOLD = "the client failed: the node's log says why"
 """In the place of an error's text where an epsilon is stated."""

@@ -16,7 +16,7 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.learning.local_update import FloatVector, StartingPoint
 from shieldfl.models.parameter_layout import ParameterLayout
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 BUFFERS = "*running_mean,*running_var"
 """The arrays that are statistics of the data and no parameters, by PyTorch's names for those of BatchNorm."""

@@ -18,12 +18,9 @@ from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatEr
 from shieldfl.flower.clients import Participant
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import FederationSettings
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, PublicSetup
 from shieldfl.settings import plain_settings
 
 _MOST_SKEW = 2.0

@@ -29,9 +29,8 @@ from shieldfl.privacy.events import OpenedSum
 from shieldfl.quantities import epsilon_text
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.driver import RoundDriver
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import GlobalModel, PublicSetup
 
 
 class ServerSession:

@@ -14,11 +14,9 @@ from shieldfl.authority.message import Message, Part
 from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.record_layout import BUFFERS
-from shieldfl.methods.discovery import method_class, named_method
-from shieldfl.methods.registry import method_of
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, method_class, method_of, named_method
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import PublicSetup
 from shieldfl.settings import Count, Positive, S, Settings, Text, about, read_settings
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from shieldfl.privacy.events import (
     NoiseShareUpload,
     PrivacyEvent,
 )
-from shieldfl.rounds.account import Account
-from shieldfl.rounds.reports import named, told_of
+from shieldfl.rounds.reports import Account, named, told_of
 
 _Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _Named = list[tuple[str, dict[str, Any]]]

@@ -21,7 +21,7 @@ from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, Number, said
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 PROTECTS = ContextVar("protects", default=False)
 """Whether the app is called by a ShieldMod: a function may have another one beside its app's."""

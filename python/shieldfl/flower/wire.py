@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import WireFormatError
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 # Names of records: what a message asks for or a reply is of, and the role's message.
 ASK = "shieldfl"

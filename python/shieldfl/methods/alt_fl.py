@@ -15,14 +15,13 @@ from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
 from shieldfl.errors import ParameterError
 from shieldfl.learning.local_update import GradientNoise
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind, read_ratio, sample_delta
+from shieldfl.methods.encrypted_update import SCORES, UPDATE, AgreedShare
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
-from shieldfl.methods.masked_average.agreed_share import SCORES, UPDATE, AgreedShare
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.noised_average import BY_DP_SGD, DpSgdAveraging, MaxGradNorm, SampleDelta
 from shieldfl.methods.noised_sums import SumNoiseOption
 from shieldfl.privacy.events import PrivacyReading
-from shieldfl.rounds.method import Method
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import Method, NamedMethod
 from shieldfl.rounds.plan import FederationPlan, SyntheticDemand
 from shieldfl.settings import Count, NotNegative, Positive, Probability, TrainingSettings, about
 

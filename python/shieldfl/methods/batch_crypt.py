@@ -35,9 +35,8 @@ from shieldfl.encryption.registry import KeyBits
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_update import MixedTotal
+from shieldfl.methods.encrypted_update import UPDATE, MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
-from shieldfl.methods.masked_average.agreed_share import UPDATE
 from shieldfl.methods.masked_average.method import (
     MaskedAverage,
     MaskedAverageAggregator,
@@ -45,9 +44,8 @@ from shieldfl.methods.masked_average.method import (
     Reader,
 )
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.plan import FederationPlan, Phase
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, Phase, RoleContext
 from shieldfl.rounds.reports import Note
 from shieldfl.settings import Positive, Settings, about
 from shieldfl.stateful import refuse_unless

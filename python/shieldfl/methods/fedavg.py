@@ -16,11 +16,8 @@ from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
 from shieldfl.privacy.events import NO_NOISE, Noise, SummedUploads
 from shieldfl.privacy.noise import clip_and_noise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.method import Method
-from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.method import Method, NamedMethod
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, stated_weights
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless

@@ -31,7 +31,7 @@ from shieldfl.methods.noised_sums import (
 from shieldfl.privacy.events import NO_NOISE, Distribution, PrivacyReading
 from shieldfl.privacy.noise import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Delta, Positive, about
 

@@ -1,4 +1,7 @@
-"""MaskCrypt (Hu and Li 2024): in each round the positions whose exposure would tell most, agreed on by ranking."""
+"""MaskCrypt (Hu and Li 2024): in each round the positions whose exposure would tell most, agreed on by ranking.
+
+FedML-HE (Jin et al. 2023) has one mask for the run, of the positions with the highest mean scores.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,24 @@ from shieldfl.authority.message import Message, Part
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.learning.local_update import FloatVector
 from shieldfl.masks import Mask, positions_in_budget
-from shieldfl.methods.encrypted_update import encrypted_positions, read_agreed_positions, smallest
-from shieldfl.methods.encryption_settings import MaskCryptSettings
-from shieldfl.methods.masked_average.agreed_share import UPDATE
+from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind
+from shieldfl.methods.encrypted_update import (
+    SCORES,
+    UPDATE,
+    AgreedShare,
+    encrypted_positions,
+    read_agreed_positions,
+    smallest,
+)
+from shieldfl.methods.encryption_settings import FedMlHeSettings, MaskCryptSettings
 from shieldfl.methods.masked_average.method import (
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
 )
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.plan import FederationPlan, Phase
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext
 from shieldfl.stateful import refuse_unless
 
 
@@ -196,3 +204,27 @@ class MaskCrypt(MaskedAverage):
         self.ratio, self.cut = settings.ratio, settings.cut
         if settings.gradient == "update":
             self.scores = None
+
+
+class FedMlHe(MaskedAverage):
+    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.learning.scores`)."""
+
+    names = (
+        NamedMethod(
+            "fedml-he",
+            "a fixed tenth encrypted, the rest in the clear",
+            "a baseline of selective encryption",
+            "Jin et al. 2023: FedML-HE",
+            FedMlHeSettings(),
+            masks="one share",
+        ),
+    )
+    privacy_reading = NO_NOISE
+    aggregator_sees = "values outside of the mask, the mask, and weights"
+    scores = "label"
+    phases = (SCORES, UPDATE)
+
+    def __init__(self, name: str, settings: FedMlHeSettings, plan: FederationPlan) -> None:
+        encrypted = RoundKind(encrypts=True)
+        share = AgreedShare(settings.ratio, KindsOfRounds(encrypted, encrypted), plan)
+        super().__init__(name, settings, plan, None, share=share)

@@ -8,9 +8,8 @@ from importlib import import_module
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.discovery import method_class
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.named_method import naming_own_method
+from shieldfl.methods.registry import MethodSettings, method_class
+from shieldfl.rounds.method import naming_own_method
 
 __all__ = ["adapt_model", "count_trained", "load_privacy_packages"]
 

@@ -11,7 +11,7 @@ from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind, sample_delt
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.events import PrivacyReading
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, TrainingSettings, about
 

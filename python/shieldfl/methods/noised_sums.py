@@ -20,8 +20,7 @@ from shieldfl.privacy.events import Distribution, PrivacyReading
 from shieldfl.privacy.noise_share import mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.opening_rule import RoundSums
-from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.plan import FederationPlan, RoleContext
 from shieldfl.settings import Delta, NotNegative, Positive, about
 
 OF_NOISY_SUMS = PrivacyReading(

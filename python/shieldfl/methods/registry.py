@@ -1,15 +1,209 @@
-"""Methods by name, set up for a federation."""
+"""Methods by name, with the settings of all of them, set up for a federation.
+
+There are those of this package, and those that other installed packages offer by an entry point of the group
+``shieldfl.methods``: the method's name, and where its class is. Nothing is imported before a method is asked for.
+"""
 
 from __future__ import annotations
 
-from shieldfl.methods.discovery import method_class
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.method import Method
-from shieldfl.rounds.named_method import naming_own_method
-from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import PublicSetup
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
-__all__ = ["make_method", "method_of"]
+from shieldfl.errors import ParameterError
+from shieldfl.rounds.method import Method, NamedMethod, check_declarations, naming_own_method
+from shieldfl.rounds.plan import FederationPlan, PublicSetup
+from shieldfl.settings import Setting, settings_of
+
+__all__ = ["MethodSettings", "has_choice_of_scheme", "make_method", "method_of"]
+
+GROUP = "shieldfl.methods"
+BUILT_IN = {
+    "fedavg": "shieldfl.methods.fedavg:FedAvg",
+    "selective-shield": "shieldfl.methods.selective_shield.method:SelectiveShield",
+    "sense-crypt": "shieldfl.methods.sense_crypt.method:SenseCrypt",
+    "full-he": "shieldfl.methods.full_encryption:FullEncryption",
+    "plain-he": "shieldfl.methods.full_encryption:FullEncryption",
+    "top-2": "shieldfl.methods.full_encryption:LastLayerEncryption",
+    "fedml-he": "shieldfl.methods.mask_crypt:FedMlHe",
+    "mask-crypt": "shieldfl.methods.mask_crypt:MaskCrypt",
+    "dict-pfl": "shieldfl.methods.dict_pfl.method:DictPfl",
+    "batch-crypt": "shieldfl.methods.batch_crypt:BatchCrypt",
+    "alt-fl-pi": "shieldfl.methods.alt_fl:AltFl",
+    "alt-fl-si-dp": "shieldfl.methods.alt_fl:AltFlWithoutEncryption",
+    "alt-fl-si-he": "shieldfl.methods.alt_fl:AltFl",
+    "alt-fl-mp": "shieldfl.methods.alt_fl:AltFl",
+    "dp-sgd": "shieldfl.methods.noised_average:DpSgdAveraging",
+    "dp-fedavg": "shieldfl.methods.noised_average:DpFedAvg",
+    "ddp-fedavg": "shieldfl.methods.full_encryption:DdpFedAvg",
+}
+"""The methods of this package, read as entry points are: they need no installed metadata."""
+
+
+@functools.cache
+def _offers() -> dict[str, list[EntryPoint]]:
+    """Return what is offered under each name: this package's methods first, others in the order of their names."""
+    offers: dict[str, list[EntryPoint]] = {}
+    own = [EntryPoint(name, place, GROUP) for name, place in BUILT_IN.items()]
+    for one in (*own, *sorted(entry_points(group=GROUP))):
+        offers.setdefault(one.name, []).append(one)
+    return offers
+
+
+def method_names() -> tuple[str, ...]:
+    """Return the names of all methods, whether or not they can be loaded."""
+    return tuple(_offers())
+
+
+def method_class(name: str) -> type[Method]:
+    """Return the class of a method.
+
+    Raises ParameterError for an unknown name, with the known ones; for one that several packages offer; and, with its
+    error, for a class that cannot be loaded or does not say what it shows. Other methods are not concerned.
+    """
+    offers = _offers().get(name, [])
+    if not offers:
+        raise ParameterError(f"unknown method {name!r}: choose from {', '.join(method_names())}")
+    places = " and ".join(_place(one) for one in offers)
+    if len(offers) > 1:
+        raise ParameterError(f"there is more than one method {name!r}, {places}: uninstall all but one")
+    try:
+        found = offers[0].load()
+    except Exception as error:
+        raise ParameterError(
+            f"the method {name!r}, {places}, cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ParameterError(f"the method {name!r}, {places}, is no class that derives from Method")
+    check_declarations(name, found)
+    return found
+
+
+def named_method(name: str) -> NamedMethod:
+    """Return what the class of a method says of this name. Raises as :func:`method_class` does."""
+    return method_class(name).named(name)
+
+
+def names_with_epsilon(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some methods that have an epsilon under default settings. Raises as :func:`method_class`."""
+    return tuple(name for name in names if method_class(name).privacy_reading.unit is not None)
+
+
+def checked_methods(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of methods to run side by side.
+
+    Raises ParameterError for none, for one that is named twice, and as :func:`method_class` does.
+    """
+    known = tuple(names)
+    if not known:
+        raise ParameterError(f"name at least one method: {', '.join(method_names())}")
+    for name in known:
+        method_class(name)
+    if len(set(known)) != len(known):
+        raise ParameterError("a method is named twice: its second run would only repeat the first")
+    return known
+
+
+def _place(offer: EntryPoint) -> str:
+    package = "shieldfl" if offer.dist is None else offer.dist.name
+    return f"{offer.value} of {package}"
+
+
+def has_choice_of_scheme(entry: Any) -> bool:
+    """Say whether a method with these settings by default takes another scheme, too.
+
+    Not where it has no such setting, and not where its name has another scheme than its kind of settings: then that is
+    what the name says.
+    """
+    known = {} if entry is None else settings_of(type(entry))
+    return "encryption" in known and entry.encryption == known["encryption"].default
+
+
+class MethodSettings:
+    """An entry for each method that has settings of its own; what is not given is the method's default.
+
+    Parameters
+    ----------
+    entries : by method, hyphens of its name as underscores: ``MethodSettings(sense_crypt=SenseCryptSettings(...))``.
+        Raises ParameterError for an unknown method, and for settings of another one.
+    """
+
+    def __init__(self, **entries: Any) -> None:
+        self._entries: dict[str, Any] = {}
+        for key, entry in entries.items():
+            name = key.replace("_", "-")
+            default = named_method(name).settings
+            if default is None or type(entry) is not type(default):
+                raise ParameterError(
+                    f"{type(entry).__name__} is not what the settings of {name} are given by"
+                )
+            if entry != default:
+                self._entries[name] = entry
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MethodSettings) and self._entries == other._entries
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._entries.items()))
+
+    def of(self, method: str) -> Any:
+        """Return a method's entry; None for one without settings. Raises ParameterError for an unknown one."""
+        return self._entries[method] if method in self._entries else named_method(method).settings
+
+    def replaced(self, method: str, entry: Any) -> MethodSettings:
+        """Return settings in which one method has this entry."""
+        return MethodSettings(
+            **{key.replace("-", "_"): one for key, one in {**self._entries, method: entry}.items()}
+        )
+
+    def encrypted_by(self, encryption: str, methods: Iterable[str]) -> MethodSettings:
+        """Return settings under which all of these methods that have a choice of scheme encrypt by this one.
+
+        Those without keys keep theirs, and so do those whose name stands for a scheme: ``batch-crypt``, ``plain-he``.
+        Raises ParameterError for a scheme that one of the others does not take.
+        """
+        settings = self
+        for name in methods:
+            entry = named_method(name).settings
+            if has_choice_of_scheme(entry):
+                settings = settings.changed(name, {"encryption": encryption})
+        return settings
+
+    def with_sum_noise(self, multiplier: float, methods: Iterable[str]) -> MethodSettings:
+        """Return settings under which the sums of all of these methods have noise with this multiplier.
+
+        Raises ParameterError for a method whose sums cannot have any, with the reason, and what the setting refuses.
+        """
+        settings = self
+        for name in methods:
+            entry = settings.of(name)
+            if (why := method_class(name).why_no_sum_noise(name)) is not None:
+                raise ParameterError(f"{name} {why}")
+            if entry.asked_noise is not None and entry.asked_noise.target_epsilon is not None:
+                raise ParameterError(f"{name}: give a noise multiplier or {entry.target_setting}, not both")
+            settings = settings.replaced(name, entry.with_multiplier(multiplier))
+        return settings
+
+    def changed(
+        self, name: str, values: Mapping[str, Any], read: Callable[[Setting, Any, str], Any] = Setting.read
+    ) -> MethodSettings:
+        """Return settings in which some of one method's have other values, as files write them.
+
+        ``read`` is how the values are read. Raises ParameterError for an unknown method or setting, and what a setting
+        refuses.
+        """
+        entry = self.of(name)
+        if entry is None:
+            raise ParameterError(f"{name} has no settings")
+        known = settings_of(type(entry))
+        for key in values:
+            if key not in known:
+                raise ParameterError(f"{name} has no setting {key!r}: choose from {', '.join(known)}")
+        taken = {known[key].name: read(known[key], value, f"{name}.") for key, value in values.items()}
+        with naming_own_method(name, method_class(name), refuses=True):
+            return self.replaced(name, replace(entry, **taken))
 
 
 def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Method:

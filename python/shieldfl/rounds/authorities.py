@@ -14,19 +14,20 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.rounds.messages import (
+from shieldfl.rounds.opening_rule import (
     ANSWER,
     ANSWERED_PHASE,
     ANSWERED_ROUND,
     HISTORY,
     HISTORY_BYTES,
+    OpeningRule,
     Replies,
+    RoundOpener,
     is_digest,
     newest_answer,
     next_history,
 )
-from shieldfl.rounds.opening_rule import OpeningRule, RoundOpener
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.plan import RoleContext
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 

@@ -13,10 +13,15 @@ from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import RoundKeyReader, digest_of_parts
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
 from shieldfl.privacy.events import ReadSum
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import HISTORY_BYTES, MISSED, OPENED, next_history, sum_request
-from shieldfl.rounds.opening_rule import AggregatorOpening, OpeningRule
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.opening_rule import (
+    HISTORY_BYTES,
+    MISSED,
+    AggregatorOpening,
+    OpeningRule,
+    next_history,
+    sum_request,
+)
+from shieldfl.rounds.plan import OPENED, GlobalModel, RoleContext
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 

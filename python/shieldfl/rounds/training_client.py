@@ -17,11 +17,8 @@ from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
-from shieldfl.rounds.global_model import GlobalModel, joined
-from shieldfl.rounds.messages import OPENED, Replies, missed_parts
-from shieldfl.rounds.opening_rule import ClientOpening, OpenedTogether, OpeningRule
-from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.opening_rule import ClientOpening, OpenedTogether, OpeningRule, Replies, missed_parts
+from shieldfl.rounds.plan import OPENED, FederationPlan, GlobalModel, RoleContext, joined
 from shieldfl.rounds.reports import Disclosure, Reporter
 from shieldfl.stateful import refuse_unless
 

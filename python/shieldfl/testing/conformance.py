@@ -15,9 +15,7 @@ from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, ShieldError
 from shieldfl.learning.local_update import FloatVector, contraction
-from shieldfl.methods.discovery import method_class
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method, method_class
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, NoiseShareUpload, OpenedSum
 from shieldfl.rounds.plan import TELL_OPENED
 from shieldfl.rounds.training_client import PUBLIC_PARTS

@@ -14,16 +14,12 @@ from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint, contraction
 from shieldfl.masks import Mask
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.account import Account
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.driver import RoundDriver
-from shieldfl.rounds.embedded_roles import EmbeddedRoles
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import HISTORY
-from shieldfl.rounds.plan import FederationPlan, Opener, Phase
-from shieldfl.rounds.reports import Reporter
+from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver
+from shieldfl.rounds.opening_rule import HISTORY
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Opener, Phase
+from shieldfl.rounds.reports import Account, Reporter
 
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
 Messages = dict[int, Message]

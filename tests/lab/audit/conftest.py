@@ -10,7 +10,7 @@ from methods.keys_made_once import keys_made_once  # noqa: F401
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.data import Dataset, load_dataset
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from shieldfl.lab.audit.piece import AttackedTrial, Piece, PieceWorker
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.view import Trial, party_named
 from shieldfl.lab.simulation.data import Dataset
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 
 @pytest.fixture

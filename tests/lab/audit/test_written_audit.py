@@ -19,7 +19,7 @@ from shieldfl.lab.audit.attack import AuditInterrupted, AuditResult
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import Piece, Processes
 from shieldfl.lab.audit.session import run_audit
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 ATTACKS = ("ilrg", "robbing-the-fed", "lone-total")
 PARTIES = ("aggregator", "other-clients")

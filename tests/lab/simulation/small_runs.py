@@ -15,9 +15,9 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.lab.simulation.results import RoundRecord, RunResult
 from shieldfl.lab.simulation.runner import run_seeds
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.privacy.synthetic_data import fit_synthetic_data
-from shieldfl.rounds.account import Account
+from shieldfl.rounds.reports import Account
 
 
 def charged_draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:

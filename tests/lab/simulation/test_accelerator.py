@@ -8,7 +8,7 @@ import torch
 
 import shieldfl as sf
 from lab.simulation.small_runs import fewer_samples, quick_synthetic_data
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.registry import BUILT_IN
 
 ON = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else None
 pytestmark = pytest.mark.skipif(ON is None, reason="there is no accelerator")

@@ -19,7 +19,7 @@ from shieldfl.authority.role_state import RunFolder
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.lab.simulation import runner
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 pytestmark = pytest.mark.usefixtures("small_and_quick")
 

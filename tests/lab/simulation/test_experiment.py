@@ -10,8 +10,7 @@ import pytest
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.papers import FIGURES, Experiment, PaperFigure, load_experiment, parse_experiment
-from shieldfl.methods.discovery import BUILT_IN
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import BUILT_IN, MethodSettings
 
 FOLDER = Path(__file__).parents[3] / "bench" / "experiments"
 FILES = sorted(path for path in FOLDER.glob("*.toml") if not path.name.startswith("fleet-"))

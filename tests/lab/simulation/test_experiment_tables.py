@@ -11,7 +11,7 @@ from documentation_pages import ROOT
 from lab.simulation.small_runs import run_methods
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 REPORT = runpy.run_path(str(ROOT / "bench" / "experiments" / "markdown_table.py"))["report"]
 PAPERS = (

@@ -17,8 +17,7 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.learning.stages import StageClock
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 
 CLIENTS = 4
 

@@ -16,8 +16,7 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import RunResult
 from shieldfl.lab.simulation.training_processes import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.learning.local_trainer import Objective
-from shieldfl.methods.discovery import BUILT_IN, method_class
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import BUILT_IN, MethodSettings, method_class
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoiseOfDrawnSum
 from shieldfl.privacy.sum_noise import planned_sum_noise

@@ -19,7 +19,7 @@ from shieldfl.lab.simulation import data, method_run
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_trainer import LocalTrainer
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 pytestmark = pytest.mark.usefixtures("small_and_quick")
 

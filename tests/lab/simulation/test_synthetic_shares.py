@@ -12,7 +12,7 @@ import torch
 from lab.simulation.small_runs import quick_synthetic_data, run_methods
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 CONFIG = RunConfig(clients=3, rounds=2, local_epochs=1, model="linear", threads=1)
 SETTINGS = MethodSettings().changed("alt-fl-si-he", {"interleaving_ratio": "1/2"})

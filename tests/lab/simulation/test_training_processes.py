@@ -25,7 +25,7 @@ from shieldfl.lab.simulation.training_processes import ClientTraining, can_copy_
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import StartingPoint
 from shieldfl.learning.stages import StageClock
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.privacy.noise import gaussian_noise
 
 pytestmark = pytest.mark.skipif(not can_copy_process(), reason="processes are copied on Linux alone")

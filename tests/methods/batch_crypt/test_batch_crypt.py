@@ -10,8 +10,8 @@ from methods.variants import BUFFERS, CLIENTS, LAYER_OFFSETS, PARAMETERS, Varian
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
 from shieldfl.methods.batch_crypt import BatchCryptSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.methods.settings import MethodSettings
 
 OFFSETS = (*LAYER_OFFSETS, PARAMETERS + BUFFERS)
 

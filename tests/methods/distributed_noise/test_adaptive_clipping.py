@@ -14,11 +14,10 @@ from privacy.seeded_draws import noise_from_seeds
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.methods.masked_average.method import CLIP_EXPONENT
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.noise import MOST_EXPONENT
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 OPENERS = ("authority", "clients", "aggregator")
 # Noise that moves no count by a client in a million.

@@ -12,8 +12,7 @@ from methods.small_plan import small_plan
 from methods.variants import CLIENTS, PARAMETERS, Variant, labelled
 from reference.distributed_noise import rotated
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.privacy.draws import rotation_seed
 from shieldfl.privacy.events import OpenedSum
 

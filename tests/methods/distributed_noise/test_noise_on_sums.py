@@ -12,10 +12,8 @@ from methods.small_plan import small_plan
 from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
 from privacy.seeded_draws import noise_from_seeds
 from shieldfl.errors import ParameterError
-from shieldfl.methods.discovery import BUILT_IN, method_class
-from shieldfl.methods.registry import make_method
+from shieldfl.methods.registry import BUILT_IN, MethodSettings, make_method, method_class
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import ClearUpload, Noise, NoiseShareUpload
 from shieldfl.privacy.noise import clip_and_noise

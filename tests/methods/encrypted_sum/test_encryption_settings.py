@@ -9,7 +9,6 @@ from methods.small_plan import small_plan
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
-from shieldfl.methods.agreed_mask import FedMlHe
 from shieldfl.methods.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
@@ -17,8 +16,8 @@ from shieldfl.methods.encryption_settings import (
     MaskCryptSettings,
     update_parameters,
 )
-from shieldfl.methods.mask_crypt import MaskCrypt
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.mask_crypt import FedMlHe, MaskCrypt
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.testing import MethodCase, SteppedRun
 
 CLIENTS = 20

@@ -11,7 +11,7 @@ import numpy as np
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 
 
 @dataclass(frozen=True)

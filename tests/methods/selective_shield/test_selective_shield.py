@@ -12,7 +12,7 @@ from shieldfl.encryption import kahe
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 from shieldfl.testing.conformance import float_spacing
 
 

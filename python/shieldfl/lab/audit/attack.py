@@ -24,7 +24,7 @@ from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Counts, ObservedUpdate
 from shieldfl.lab.audit.views.view import Party
 from shieldfl.lab.simulation.data import Dataset
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 __all__ = ["FederationAttack", "ModelPlantingAttack", "Recovered", "UpdateAttack"]
 

@@ -30,13 +30,10 @@ from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.lab.simulation.training_processes import torch_threads
 from shieldfl.learning.local_trainer import LocalTrainer, Objective
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
-from shieldfl.methods.discovery import checked_methods, method_class
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, checked_methods, make_method, method_class
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.settings import TrainingSettings, plain_settings
 
 _LARGEST = 64.0

@@ -46,7 +46,7 @@ from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, model_kind,
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.training_processes import end_with_parent
 from shieldfl.learning.networks import build_model
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.torch_bridge import flatten
 
 OWN_FEDERATIONS = -1

@@ -44,8 +44,7 @@ from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.lab.simulation.training_processes import torch_threads
 from shieldfl.lab.simulation.written_run import commit_facts, digest_of, json_text
-from shieldfl.methods.discovery import checked_methods
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, checked_methods
 from shieldfl.settings import plain_settings
 
 _SLOW = 10.0

@@ -18,7 +18,7 @@ from shieldfl.lab.fleet.cost_model import (
 )
 from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, Model
 from shieldfl.learning import MODELS
-from shieldfl.methods.discovery import named_method
+from shieldfl.methods.registry import named_method
 
 __all__ = ["CostSource", "paper_cost_model", "paper_costs", "paper_costs_for", "paper_fleet"]
 

@@ -13,12 +13,11 @@ from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.lab.simulation.training_processes import ClientTraining, Trained
 from shieldfl.learning.local_trainer import LocalTrainer, training_seed
 from shieldfl.models.parameter_layout import ParameterLayout
-from shieldfl.rounds.account import Account
-from shieldfl.rounds.driver import RoundDriver, RoundTraffic
-from shieldfl.rounds.embedded_roles import EmbeddedRoles
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver, RoundTraffic
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.opening_rule import OpenedTogether
+from shieldfl.rounds.plan import GlobalModel
+from shieldfl.rounds.reports import Account
 
 __all__ = ["EmbeddedFederation"]
 

@@ -43,9 +43,8 @@ from shieldfl.models.torch_bridge import (
 )
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.rounds.driver import RoundTraffic
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import checked_weights
+from shieldfl.rounds.plan import GlobalModel, checked_weights
 from shieldfl.rounds.reports import Note, Report
 
 _Figures = dict[str, float]

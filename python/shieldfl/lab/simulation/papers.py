@@ -14,8 +14,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.compared_runs import FIGURES
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import RunResult
-from shieldfl.methods.discovery import BUILT_IN, checked_methods
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import BUILT_IN, MethodSettings, checked_methods
 from shieldfl.quantities import MISSING, ratio_text
 from shieldfl.settings import (
     Settings,

@@ -35,10 +35,8 @@ from shieldfl.lab.simulation.training_processes import threads_worth, torch_thre
 from shieldfl.lab.simulation.written_run import Checkpoint, WrittenRun, digest_of, run_identity
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.learning.networks import build_model, default_model
-from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, checked_methods, make_method
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.privacy.synthetic_data import load_labelled_samples
 from shieldfl.rounds.method import Method
@@ -66,7 +64,7 @@ def run(
     ----------
     task : the user's own model and data; or the name of a data set, ``"digits"``, which needs no files, or another of
         :data:`shieldfl.lab.simulation.DATASETS`; or ``"module:name"`` of a task.
-    methods : a name, or several, of ``shieldfl.methods.discovery.method_names()``.
+    methods : a name, or several, of ``shieldfl.methods.registry.method_names()``.
     seeds : one or several; each is a run of all methods with a partition, initial model and order of samples of its
         own, the same for all methods. Never of noise or keys.
     settings : of methods, by name: ``{"selective-shield": {"noise_multiplier": 0.5}}``.

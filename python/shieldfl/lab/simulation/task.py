@@ -24,7 +24,7 @@ from shieldfl.learning.local_trainer import LocalTrainer, Metric, Objective, Tra
 from shieldfl.learning.local_update import GradientNoise, StartingPoint
 from shieldfl.learning.scores import full_batch_gradient, layer_chain, mean_over_samples
 from shieldfl.learning.sgd import MakeOptimizer
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.sample_gradients import (
     Loss,
     batch_gradients,

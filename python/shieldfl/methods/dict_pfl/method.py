@@ -26,11 +26,11 @@ from shieldfl.methods.dict_pfl.pruning import (
     read_history,
 )
 from shieldfl.methods.encrypted_update import (
+    UPDATE,
     MixedTotal,
     encrypted_positions,
     opened_mean,
 )
-from shieldfl.methods.masked_average.agreed_share import UPDATE
 from shieldfl.methods.masked_average.method import (
     MaskedAverage,
     MaskedAverageAggregator,
@@ -38,11 +38,9 @@ from shieldfl.methods.masked_average.method import (
 )
 from shieldfl.methods.noised_sums import OF_NOISY_SUMS, opened_shares
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.rounds.global_model import GlobalModel, joined
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
-from shieldfl.rounds.plan import FederationPlan, Phase
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, joined
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.stateful import refuse_unless
 

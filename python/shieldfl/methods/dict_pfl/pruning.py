@@ -26,7 +26,7 @@ from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.encrypted_update import smallest
 from shieldfl.methods.encryption_settings import WeighedEncryption
 from shieldfl.methods.noised_sums import SumDelta, SumNoiseOption
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 from shieldfl.settings import Count, Probability, Share, about, plain_settings
 from shieldfl.stateful import refuse_unless
 

@@ -22,6 +22,9 @@ from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdat
 from shieldfl.masks import Mask
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
 from shieldfl.methods.encrypted_update import (
+    SCORES,
+    UPDATE,
+    AgreedShare,
     MixedSum,
     MixedTotal,
     MixedUpload,
@@ -32,7 +35,6 @@ from shieldfl.methods.encrypted_update import (
     stated_weight,
 )
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
-from shieldfl.methods.masked_average.agreed_share import SCORES, UPDATE, AgreedShare
 from shieldfl.methods.noised_sums import (
     OF_NOISY_SUMS,
     mean_of_shares,
@@ -45,12 +47,9 @@ from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoiseSh
 from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import newest_answer
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
-from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums, newest_answer
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, stated_weights
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless

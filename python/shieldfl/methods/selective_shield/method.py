@@ -33,15 +33,11 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.events import ClearUpload, Noise, PrivacyReading
 from shieldfl.privacy.noise import AdaptiveClip, clip_and_noise, discrete_gaussian_noise, float32_grid
-from shieldfl.rounds.account import Account
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.global_model import GlobalModel, joined
-from shieldfl.rounds.method import Method
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import Method, NamedMethod
 from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
-from shieldfl.rounds.plan import FederationPlan, Phase
-from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.reports import Disclosure
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, joined
+from shieldfl.rounds.reports import Account, Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import TrainingSettings
 from shieldfl.stateful import refuse_unless

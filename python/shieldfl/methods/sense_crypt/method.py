@@ -35,12 +35,9 @@ from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, PrivacyReading
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.method import Method
-from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.method import Method, NamedMethod
 from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
-from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
-from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, stated_weights
 from shieldfl.rounds.reports import Disclosure, Note
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless

@@ -12,7 +12,7 @@ from shieldfl.lab.audit.attacks.membership import LabelDistributionAudit, clear_
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.view import Trial, View, party_named
 from shieldfl.lab.simulation.data import Dataset
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 
 @pytest.fixture(scope="module")

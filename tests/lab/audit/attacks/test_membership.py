@@ -26,7 +26,7 @@ from shieldfl.lab.audit.views.view import PARTIES
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import train_locally
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.settings import TrainingSettings
 
 SHAPE = (1, 8, 8)

@@ -31,7 +31,7 @@ from shieldfl.lab.audit.epsilon import (
     measure_epsilons,
     one_run_p_value,
 )
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 

@@ -18,7 +18,7 @@ from shieldfl.lab.audit.protocol.lies import resealed
 from shieldfl.lab.audit.protocol.protocol_attack import PlayedFederation, ProtocolAttack, share_told
 from shieldfl.lab.audit.session import run_audit
 from shieldfl.lab.audit.views.view import PARTIES, party_named
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.rounds.training_client import TrainingClient
 
 LIES = {kind.name: kind for kind in usable_attacks(BUILT_IN)[1] if issubclass(kind, ProtocolAttack)}

@@ -29,7 +29,7 @@ from shieldfl.lab.audit.views.view import (
 )
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.masks import Mask
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.rounds.reports import Disclosure
 
 UP, DOWN = "canary up {}", "canary down {}"

@@ -22,8 +22,8 @@ from shieldfl.lab.fleet.cost_model import (
     union_ratio,
 )
 from shieldfl.lab.fleet.fleet import parse_fleet
-from shieldfl.methods.discovery import named_method
 from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.registry import named_method
 
 EVEN = SensitivityCurve.log_normal(0.0)  # the share of positions is that of the sensitivity
 HALF_OF_BUDGET_ONE = {"exposed_share": 1.0, "exposure_decay": math.log(2)}  # 1 - 2^-alpha

@@ -23,7 +23,7 @@ from shieldfl.lab.report.run_report import PLOTS, write_report
 from shieldfl.lab.report.run_summary import compared_rows, describe_run, findings, footnotes, summarise
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import STAGES, RunResult
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from small_pictures import one_picture, small_pictures
 
 ENDINGS = (".svg", ".pdf", ".png")

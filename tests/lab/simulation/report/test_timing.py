@@ -9,7 +9,7 @@ from lab.simulation.small_runs import fewer_samples, run_methods
 from shieldfl.lab.report.run_summary import remarks
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord, RunResult, compare_timings
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 
 
 def record(number: int, train: float, other: float, up: float) -> RoundRecord:

@@ -40,7 +40,7 @@ from shieldfl.lab.simulation.data import Dataset
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import outputs_of
 from shieldfl.masks import Mask
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.models.torch_bridge import flatten
 

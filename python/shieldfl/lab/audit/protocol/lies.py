@@ -23,7 +23,7 @@ from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.lab.audit.protocol.protocol_attack import LyingAggregator, PlayedFederation, ProtocolAttack
 from shieldfl.lab.audit.views.observed_update import Counts
 from shieldfl.learning.local_update import FloatVector, contraction
-from shieldfl.rounds.messages import OPENED
+from shieldfl.rounds.plan import OPENED
 from shieldfl.rounds.training_client import TrainingClient
 
 

@@ -30,15 +30,11 @@ from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Flags
 from shieldfl.lab.audit.views.view import parameters_of
 from shieldfl.learning.local_update import FloatVector, contraction
-from shieldfl.methods.discovery import method_class
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method, method_class
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.driver import RoundDriver
-from shieldfl.rounds.embedded_roles import EmbeddedRoles
-from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import HISTORY
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver
+from shieldfl.rounds.opening_rule import HISTORY
+from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.rounds.reports import Reporter
 from shieldfl.rounds.training_client import TrainingClient
 

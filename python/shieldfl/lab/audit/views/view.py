@@ -30,19 +30,17 @@ from shieldfl.lab.simulation.runner import planned_method
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate
 from shieldfl.learning.networks import build_model, default_model
-from shieldfl.methods.discovery import method_class
 from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.model_adaptation import adapt_model
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, method_class
 from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.models.torch_bridge import load_flat, parameter_layout
 from shieldfl.privacy.synthetic_data import fit_synthetic_data
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import RoundTraffic
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.plan import GlobalModel, PublicSetup
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import settings_of
