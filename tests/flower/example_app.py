@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flower.app_in_process import AppInProcess
-from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.mod import ClientSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flower"
 

@@ -14,7 +14,7 @@ from flower.digits_app import DigitsRun
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from flower.vector_app import ALL, VectorRun, loses, number_of
 from shieldfl.authority.message import Message as RoleMessage
-from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.mod import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 

@@ -10,7 +10,7 @@ from flower.digits_app import VARIANTS, DigitsRun
 from flower.loopback_grid import LoopbackGrid
 from privacy.seeded_draws import noise_from_seeds
 from shieldfl.authority.granted_keys import GrantedKeys
-from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.mod import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 
 

@@ -18,11 +18,10 @@ from flower.vector_app import VectorRun
 from shieldfl import errors
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.app_records import SCORES, RecordLayout, asked_training, done_training, update_of
+from shieldfl.flower.mod import ClientSession
 from shieldfl.flower.node_memory import SimulatedMemory
-from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import NodeSettings
-from shieldfl.flower.training_records import SCORES, asked_training, done_training, update_of
 from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, message_in, packed
 from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint
 from shieldfl.rounds.plan import FederationPlan, PublicSetup

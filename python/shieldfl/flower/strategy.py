@@ -22,8 +22,7 @@ from flwr.supercore import log
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.clients import GridClients, check_sample
-from shieldfl.flower.run import PlannedRun
-from shieldfl.flower.server_session import ServerSession, server_sees_model
+from shieldfl.flower.server_session import PlannedRun, ServerSession, server_sees_model
 from shieldfl.flower.settings import FederationSettings
 from shieldfl.flower.wire import COUNTED_METRIC
 from shieldfl.privacy.book import PrivacySpent

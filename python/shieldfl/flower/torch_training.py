@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from shieldfl.flower.training_records import SCORES, done_training
+from shieldfl.flower.app_records import SCORES, done_training
 from shieldfl.flower.wire import TRAINING
 from shieldfl.learning.local_trainer import LocalTrainer, training_seed
 from shieldfl.learning.local_update import GradientNoise, StartingPoint

@@ -32,6 +32,10 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Position = tuple[Number, Number]
 """How far a node's store has come: its epoch, and rows."""
 
+NamedEvents = list[tuple[str, dict[str, Any]]]
+MOST_EVENTS = 256
+"""Of a client, in a reply: what is left comes with the next one."""
+
 _MISSING = object()
 _STYPE = "shieldfl.message 1"
 _VERSION = 4

@@ -25,8 +25,8 @@ from shieldfl.encryption.registry import POOLED
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.masks import sense_crypt_budgets
-from shieldfl.methods.discovery import named_method
-from shieldfl.rounds.named_method import Masks, NamedMethod
+from shieldfl.methods.registry import named_method
+from shieldfl.rounds.method import Masks, NamedMethod
 from shieldfl.settings import NotNegative, Positive, Probability, Settings, Share, about, read_text
 
 BYTES_PER_CLEAR_VALUE = 4  # float32

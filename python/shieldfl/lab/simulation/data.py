@@ -28,8 +28,8 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation import DATASETS
 from shieldfl.methods.discovery import BUILT_IN, named_method
 from shieldfl.privacy.synthetic_data import check_labelled_samples, fit_synthetic_data
-from shieldfl.rounds.account import Account
 from shieldfl.rounds.method import Method
+from shieldfl.rounds.reports import Account
 
 __all__ = ["DATASETS", "Dataset", "load_dataset", "read_cifar", "read_idx"]
 
