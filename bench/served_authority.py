@@ -40,7 +40,7 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.training_client import TrainingClient
-from shieldfl.testing.stepped_run import initial_model
+from shieldfl.testing.conformance import initial_model
 from target import Target, at_most, print_targets
 
 VALUES = 1_000

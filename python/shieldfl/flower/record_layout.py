@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.learning.local_update import FloatVector, StartingPoint
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.rounds.global_model import GlobalModel
 
 BUFFERS = "*running_mean,*running_var"
