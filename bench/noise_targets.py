@@ -9,8 +9,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from shieldfl.privacy.noise import clip_and_noise, discrete_gaussian_noise
-from shieldfl.privacy.noise_share import NoiseTable, mean_of_total, noise_share, noise_table
+from shieldfl.privacy.noise import (
+    NoiseTable,
+    clip_and_noise,
+    discrete_gaussian_noise,
+    mean_of_total,
+    noise_share,
+    noise_table,
+)
 from sizes import Sizes
 from target import Target, at_least, at_most, median_seconds_in_turns
 

@@ -39,7 +39,7 @@ from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.training_client import TrainingClient
-from shieldfl.testing.stepped_run import initial_model
+from shieldfl.testing.conformance import initial_model
 from target import Target, at_most, print_targets
 
 VALUES = 1_000

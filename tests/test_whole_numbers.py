@@ -16,7 +16,6 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import dirichlet_partition, grouped_partition
 from shieldfl.lab.simulation.results import converged_at
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.noise import AdaptiveClip
 from shieldfl.rounds.plan import FederationPlan
 
 SCHEMES = {"kahe": sf.kahe, "pads": sf.pads, "ckks": sf.ckks, "paillier": sf.paillier}
@@ -212,7 +211,6 @@ def test_whole_numbers_of_settings_and_of_what_is_computed():
     for call in (
         lambda whole: converged_at([0.5] * 20, whole),
         lambda whole: noise_multiplier_for(1.0, 1e-5, whole),
-        lambda whole: AdaptiveClip(1.0, whole).norm(),
         lambda whole: [list(part) for part in dirichlet_partition(LABELS, whole, 1.0, whole)],
         lambda whole: [list(part) for part in grouped_partition(LABELS, whole, whole, whole)],
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import operator
 import os
@@ -134,14 +135,14 @@ def address_of(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def as_unsigned(value: Any, what: str) -> int:
-    """Check a non-negative whole number below 2**64 and return it as an int."""
+def as_unsigned(value: Any, what: str, bits: int = 64) -> int:
+    """Check a non-negative whole number below 2**bits and return it as an int."""
     try:
         number = operator.index(value)
     except TypeError:
         raise ParameterError(f"{what} must be a whole number, not {type(value).__name__}") from None
-    if not 0 <= number < 2**64:
-        raise ParameterError(f"{what} must not be negative and fit 64 bits")
+    if not 0 <= number < 1 << bits:
+        raise ParameterError(f"{what} must not be negative and fit {bits} bits")
     return number
 
 
@@ -169,6 +170,14 @@ def as_real(value: Any, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     raise ParameterError(f"{what} must be a number, not {type(value).__name__}")
+
+
+def as_positive(value: Any, what: str) -> float:
+    """Check a number above 0 that is finite and return it as a float."""
+    number = as_real(value, what)
+    if not 0.0 < number < math.inf:
+        raise ParameterError(f"{what} must be positive and finite")
+    return number
 
 
 def as_frame(data: Any) -> bytes | memoryview:

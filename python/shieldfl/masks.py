@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -394,17 +394,8 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
         gain_weight=gain,
     )
     found = _core.select(score_vector, weight_vector, core_limits, as_threads(threads))
-    return Selection(
-        Mask(found.mask),
-        limits,
-        best_count=found.best_count,
-        security_count=found.security_count,
-        information_count=found.information_count,
-        budget_count=found.budget_count,
-        required_share=found.required_share,
-        share=found.share,
-        information_bits=found.information_bits,
-    )
+    facts = {fact.name: getattr(found, fact.name) for fact in fields(Selection)[2:]}
+    return Selection(Mask(found.mask), limits, **facts)
 
 
 def positions_in_budget(budget: float, size: int) -> int:

@@ -218,7 +218,9 @@ def _number(text: str) -> float:
     return int(number) if is_whole else number
 
 
-def _settings_of(kind: type) -> Mapping[str, Setting]:
+@cache
+def settings_of(kind: type) -> Mapping[str, Setting]:
+    """Return the settings that a dataclass states, by their names in files."""
     hints = get_type_hints(kind, include_extras=True)
     found = {}
     for field in fields(kind):
@@ -233,14 +235,10 @@ def _settings_of(kind: type) -> Mapping[str, Setting]:
     return found
 
 
-settings_of: Callable[[type], Mapping[str, Setting]] = cache(_settings_of)
-"""Return the settings that a dataclass states, by their names in files."""
-
-
-_struct_of: Callable[[type], type[msgspec.Struct]] = cache(
-    lambda kind: msgspec.defstruct("", [(one.name, one.declared) for one in settings_of(kind).values()])
-)
-"""Return what msgspec decodes a settings class by, all fields at once."""
+@cache
+def _struct_of(kind: type) -> type[msgspec.Struct]:
+    """Return what msgspec decodes a settings class by, all fields at once."""
+    return msgspec.defstruct("", [(one.name, one.declared) for one in settings_of(kind).values()])
 
 
 @dataclass(frozen=True)
@@ -263,10 +261,10 @@ class Settings:
             object.__setattr__(self, setting.name, value)
 
 
-def plain_settings(settings: Settings | None, kind: type[Settings] | None = None) -> dict[str, Any]:
-    """Return settings, of ``kind`` alone if given, as JSON and TOML have them, infinity as its word."""
+def plain_settings(settings: Settings | None) -> dict[str, Any]:
+    """Return settings as JSON and TOML have them, infinity as its word."""
     entry = {}
-    for key, setting in settings_of(kind or type(settings)).items() if settings is not None else ():
+    for key, setting in settings_of(type(settings)).items() if settings is not None else ():
         value = getattr(settings, setting.name)
         words = {number: word for word, number in (setting.words or {}).items()}
         entry[key] = list(value) if isinstance(value, tuple) else words.get(value, value)

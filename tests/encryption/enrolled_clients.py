@@ -8,7 +8,7 @@ import pytest
 
 import shieldfl as sf
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.keys import ClientKey
+from shieldfl.encryption.enrolment import ClientKey
 from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.registry import scheme_of
 

@@ -262,7 +262,7 @@ def test_a_client_sends_what_value_bits_say_and_no_weight_beside_it(scheme):
     for sum_bits in (VALUE_BITS + 7, None):
         encrypt(session(scheme, **NARROW, sum_bits=sum_bits), 0, np.ones(1), weight=1.0)
     narrow = session(scheme, **NARROW, sum_bits=SUM_BITS)
-    with pytest.raises(ParameterError, match="sum_bits"):
+    with pytest.raises(ParameterError, match="leave sum_bits out, or multiply by weights before encrypting"):
         encrypt(narrow, 0, np.ones(1), weight=1.0)
     encrypt(narrow, 0, np.array([float(limit)]))
     with pytest.raises(RangeError):

@@ -23,7 +23,7 @@ from shieldfl.learning.scores import (
     per_sample_fisher,
     taylor_sensitivity,
 )
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import flatten, load_flat, parameter_layout
 
 SCORES = {

@@ -13,29 +13,29 @@ from shieldfl.encryption.encryption import Encryptor, SchemeBatch
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.learning.local_update import contraction
 from shieldfl.rounds.plan import GlobalModel
-from shieldfl.testing import stepped_run
+from shieldfl.testing import conformance
 
 __all__ = ["SteppedRun", "contraction", "initial_model", "resigned", "signed_answer"]
 
 
 def initial_model(size: int = PARAMETERS) -> GlobalModel:
-    return stepped_run.initial_model(size, BUFFERS)
+    return conformance.initial_model(size, BUFFERS)
 
 
-def resigned(run: stepped_run.SteppedRun, parts: Mapping[str, Part]) -> Message:
+def resigned(run: conformance.SteppedRun, parts: Mapping[str, Part]) -> Message:
     """Return a first message of the newest round that an authority which lies would have signed."""
     signed = [name for name in parts if name.startswith("round ") or name == INVITED]
     digest = digest_of_parts(Message(parts), but=signed)
     return Message({**parts, **run.authority.keys.sign_model(digest, parts[INVITED])})
 
 
-def signed_answer(run: stepped_run.SteppedRun, phase: str, parts: Mapping[str, Part]) -> Message:
+def signed_answer(run: conformance.SteppedRun, phase: str, parts: Mapping[str, Part]) -> Message:
     """Return an answer to a phase of the newest round that an authority which lies would have signed."""
     digest = digest_of_parts(Message(parts), but=[ANSWER_SIGNATURE])
     return Message({**parts, **run.authority.keys.sign_answer(phase, digest)})
 
 
-class SteppedRun(stepped_run.SteppedRun):
+class SteppedRun(conformance.SteppedRun):
     """A variant's run; the arguments are those of the run that is derived from."""
 
     def __init__(self, variant: Variant, **changes: Any) -> None:

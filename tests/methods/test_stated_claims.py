@@ -10,8 +10,14 @@ import pytest
 from shieldfl.masks import Mask
 from shieldfl.methods.fedavg import FedAvgClient
 from shieldfl.rounds.reports import Disclosure
-from shieldfl.testing.conformance import check_facts, check_messages, check_records, check_shares
-from shieldfl.testing.stepped_run import MethodCase, SteppedRun
+from shieldfl.testing.conformance import (
+    MethodCase,
+    SteppedRun,
+    check_facts,
+    check_messages,
+    check_records,
+    check_shares,
+)
 
 CLIENTS = [0, 1, 2, 3]
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shieldfl import _testing
-from shieldfl.privacy import draws
-from shieldfl.privacy.noise_share import noise_table
+from shieldfl import _core, _testing
+from shieldfl.privacy import noise
+from shieldfl.privacy.noise import noise_table
 
 __all__ = ["SeededDraws", "noise_from_seeds", "seed_noise"]
 
 
 class SeededDraws:
-    """The functions of ``shieldfl.privacy.draws``: ``seed_of`` gives each vector's seed, ``factor`` enlarges noise."""
+    """The functions that draw: ``seed_of`` gives each vector's seed, ``factor`` enlarges noise."""
 
     def __init__(self, seed_of: Callable[[np.ndarray], int], factor: Fraction = Fraction(1)) -> None:
         self._seed_of, self._factor = seed_of, factor
@@ -54,8 +54,9 @@ class SeededDraws:
 
     def take_place(self, patch: pytest.MonkeyPatch) -> None:
         """Draw by these from now on, whatever is drawn."""
-        for name in (one for one in vars(SeededDraws) if hasattr(draws, one) and not one.startswith("_")):
-            patch.setattr(draws, name, getattr(self, name))
+        patch.setattr(noise, "rotation_seed", self.rotation_seed)
+        for name in (one for one in vars(SeededDraws) if hasattr(_core, one) and not one.startswith("_")):
+            patch.setattr(_core, name, getattr(self, name))
 
 
 @contextlib.contextmanager

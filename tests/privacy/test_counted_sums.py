@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,14 +72,7 @@ def test_true_divergences_of_update_and_count_are_below_what_is_charged(distribu
     plan = small(distribution, 6, math.hypot(2.3, 1.6), 4)
     noise = summed(distribution, 6, plan.honest_clients)
     charge, bound = plan.charge, plan.norm_bound_squared
-    charged = divergences_of_sum(
-        distribution,
-        clients=charge.honest_clients,
-        share_variance=charge.share_variance,
-        norm_squared=charge.norm_bound_squared,
-        dimension=charge.dimension,
-        orders=ORDERS,
-    )
+    charged = divergences_of_sum(charge, orders=ORDERS)
     for vector in rounded(update, bound):
         true = [divergence(noise, (*vector, count), order) for order in ORDERS]
         assert np.all(np.array(true) <= charged * (1.0 + 1e-9))
@@ -89,10 +82,12 @@ def test_true_divergences_of_update_and_count_are_below_what_is_charged(distribu
 def test_the_charge_without_the_count_would_be_disproved(distribution):
     plan = small(distribution, 6, 2.0, 6)
     noise = summed(distribution, 6, plan.honest_clients)
-    kept = partial(divergences_of_sum, distribution, clients=2, share_variance=6, dimension=3, orders=ORDERS)
     true = np.array([divergence(noise, (2, 0, 6), order) for order in ORDERS])
-    assert np.all(true > kept(norm_squared=plan.norm_bound_squared))
-    assert np.all(true <= kept(norm_squared=plan.charge.norm_bound_squared) * (1.0 + 1e-9))
+    assert np.all(
+        true
+        > divergences_of_sum(replace(plan.charge, norm_bound_squared=plan.norm_bound_squared), orders=ORDERS)
+    )
+    assert np.all(true <= divergences_of_sum(plan.charge, orders=ORDERS) * (1.0 + 1e-9))
 
 
 @BOTH

@@ -21,14 +21,9 @@ ROUNDING = 1.0 + 1e-9
 
 
 def claimed(distribution, variance, clients, shifts, orders=TRIED):
-    return divergences_of_sum(
-        distribution,
-        clients=clients,
-        share_variance=variance,
-        norm_squared=sum(one**2 for one in shifts),
-        dimension=len(shifts),
-        orders=orders,
-    )
+    norm_squared = sum(one**2 for one in shifts)
+    noise = NoiseOfSum(distribution, clients, variance, norm_squared, len(shifts), -100.0)
+    return divergences_of_sum(noise, orders=tuple(orders))
 
 
 @BOTH

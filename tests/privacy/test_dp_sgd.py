@@ -35,12 +35,21 @@ def model(name: str = "mlp") -> nn.Module:
 
 
 def train(
-    network: nn.Module, features: torch.Tensor, labels: torch.Tensor, **changed: Any
+    network: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    sampling_seed: int | None = 5,
+    **changed: Any,
 ) -> tuple[float, int, float]:
+    """Train on batches that a seed draws; None for the operating system."""
     plain: dict[str, Any] = {"local_epochs": 1, "batch_size": 8, "learning_rate": 0.1}
     plain |= {name: changed.pop(name) for name in settings_of(TrainingSettings) if name in changed}
-    private = {"noise_multiplier": 0.0, "insecure_sampling_seed": 5} | changed
-    return train_privately(network, features, labels, TrainingSettings(**plain), **private)
+    private = {"noise_multiplier": 0.0} | changed
+    with pytest.MonkeyPatch.context() as patch:
+        if sampling_seed is not None:
+            patch.setattr("secrets.token_bytes", np.random.default_rng(sampling_seed).bytes)
+        return train_privately(network, features, labels, TrainingSettings(**plain), **private)
 
 
 def test_without_clipping_and_noise_full_batches_are_plain_sgd() -> None:
@@ -55,7 +64,7 @@ def test_without_clipping_and_noise_full_batches_are_plain_sgd() -> None:
         momentum=0.9,
         weight_decay=1e-2,
         max_grad_norm=1e6,
-        insecure_sampling_seed=None,
+        sampling_seed=None,
     )
     loss = train_locally(plain, features, labels, TrainingSettings(4, 20, 0.1, 0.9, 1e-2), 0)
     np.testing.assert_allclose(flatten(private), flatten(plain), rtol=1e-4, atol=1e-6)
@@ -138,7 +147,7 @@ def test_a_sampling_seed_repeats_the_batches_and_nothing_else_does() -> None:
         network = model("linear")
         torch.manual_seed(0)
         np.random.seed(0)
-        done = train(network, features, labels, local_epochs=2, insecure_sampling_seed=seed)
+        done = train(network, features, labels, local_epochs=2, sampling_seed=seed)
         assert done[1:] == (10, 0.2)
         results.append(flatten(network).tobytes())
     assert results[0] == results[1]
@@ -168,7 +177,7 @@ def test_every_sample_joins_each_batch_independently_at_the_stated_rate(
         torch.zeros(count, dtype=torch.int64),
         local_epochs=epochs,
         batch_size=17,
-        insecure_sampling_seed=seed,
+        sampling_seed=seed,
     )
     assert done[1:] == (3 * epochs, pytest.approx(1 / 3))
     joined = torch.zeros(3 * epochs, count)
@@ -188,9 +197,7 @@ def test_an_empty_batch_is_a_step_of_noise_alone(name: str) -> None:
 
     def trained(seed: int, sigma: float) -> tuple[np.ndarray, tuple[float, int, float]]:
         network = model(name)
-        done = train(
-            network, features, labels, batch_size=1, noise_multiplier=sigma, insecure_sampling_seed=seed
-        )
+        done = train(network, features, labels, batch_size=1, noise_multiplier=sigma, sampling_seed=seed)
         return flatten(network), done
 
     # Both steps are empty for one seed in 16.

@@ -14,7 +14,7 @@ import shieldfl._core as _core
 from privacy.moments import assert_normal
 from reference.distributed_noise import AliasTable
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.noise_share import NoiseTable, _tail, mean_of_total, noise_share, noise_table
+from shieldfl.privacy.noise import NoiseTable, _tail, mean_of_total, noise_share, noise_table
 
 SEED = bytes(range(32))
 BOUNDS: dict[str, Any] = {

@@ -12,8 +12,8 @@ from scipy import stats
 from shieldfl.errors import ParameterError
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
-from shieldfl.privacy.draws import rotation_seed
 from shieldfl.privacy.events import Noise, NoiseOfSum
+from shieldfl.privacy.noise import rotation_seed
 from shieldfl.privacy.sum_noise import fewest_honest, log2_tail, multiplier_for, planned_sum_noise
 
 DELTA = 1e-5

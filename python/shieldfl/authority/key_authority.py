@@ -41,11 +41,11 @@ from shieldfl.encryption.enrolment import (
     SECRET_BYTES,
     AuthorityGroup,
     AuthorityIdentity,
+    EnrolledPublicKey,
     client_number,
     grant_key,
     sealed_grant,
 )
-from shieldfl.encryption.keys import EnrolledPublicKey
 from shieldfl.encryption.opening import DECRYPTORS
 from shieldfl.encryption.opening import sum_key as computed_sum_key
 from shieldfl.encryption.parameters import SchemeParameters

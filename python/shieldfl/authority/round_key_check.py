@@ -18,8 +18,7 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.authority.message import Message, Part, piece_of_each
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import VERIFYING_KEY_BYTES, AuthorityGroup, AuthorityIdentity
-from shieldfl.encryption.keys import SchemePublicKey
-from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 

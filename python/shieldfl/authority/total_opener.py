@@ -12,8 +12,7 @@ from shieldfl.array_view import Buffer, as_frame, as_real, as_threads, as_unsign
 from shieldfl.authority.message import piece_of_each
 from shieldfl.encryption.answers import open_total, read_answer
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.keys import SchemePublicKey
-from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.stateful import Uncopied

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from shieldfl.array_view import Buffer, as_frame, as_threads
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.encryption import SchemeTotal
-from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, checked_key
+from shieldfl.encryption.enrolment import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.parameters import checked_key
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 
 _DOMAIN = b"shieldfl answer 2\0"

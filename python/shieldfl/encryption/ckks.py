@@ -12,8 +12,7 @@ from __future__ import annotations
 import shieldfl._core as _core
 from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.keys import SchemePublicKey
-from shieldfl.encryption.parameters import RingParameters
+from shieldfl.encryption.parameters import RingParameters, SchemePublicKey
 from shieldfl.encryption.registry import REGISTRY, Scheme
 from shieldfl.errors import ParameterError
 

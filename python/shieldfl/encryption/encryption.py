@@ -25,7 +25,8 @@ from shieldfl.array_view import (
     frame_buffer,
     mapped_frame,
 )
-from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, SchemePublicKey, checked_key
+from shieldfl.encryption.enrolment import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.parameters import SchemePublicKey, checked_key
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.stateful import Uncopied
@@ -81,8 +82,7 @@ def purpose_id(purpose: str) -> bytes:
 
 
 def _bound_to(public_key: SchemePublicKey, purpose: str, part: int) -> tuple[Any, ...]:
-    if (number := as_unsigned(part, "part")) >= 2**32:
-        raise ParameterError("part must be below 2**32")
+    number = as_unsigned(part, "part", 32)
     if isinstance(public_key, EnrolledPublicKey):
         return purpose_id(purpose), number
     if number or purpose != "update":

@@ -65,12 +65,13 @@ def inspect_frame(frame: Buffer) -> FrameReport:
     )
     if not report.intact:
         return report
-    read_body = _READERS.get(report.kind)
+    name, _, of_scheme = report.kind.partition(" ")
+    read_body = _READERS.get(of_scheme if name in REGISTRY else report.kind)
     if read_body is None:
         problem = f"frame kind {summary.kind} is none that this version reads: update shieldfl"
         return replace(report, intact=False, problem=problem)
     try:
-        return replace(report, **read_body(frame))
+        return replace(report, **read_body(REGISTRY.get(name), frame))
     except (WireFormatError, ParameterError) as error:
         return replace(report, intact=False, problem=str(error))
 
@@ -83,14 +84,14 @@ Body = dict[str, Any]
 """Of a report: counts, parameters and description, as far as there are such."""
 
 
-def _mask_body(frame: bytes) -> Body:
+def _mask_body(scheme: None, frame: bytes) -> Body:
     facts = _core.inspect_mask(frame)
     Mask.from_bytes(frame)  # only decoding tells whether the positions fit the stated count
     counts = {"positions": facts["size"], "chosen": facts["count"], "encoding": facts["encoding"]}
     return {"counts": counts | {"payload bytes": facts["payload_bytes"]}}
 
 
-def _order_body(frame: bytes) -> Body:
+def _order_body(scheme: None, frame: bytes) -> Body:
     order = UnionOrder.from_bytes(frame)
     return {"counts": {"positions": order.size, "in union": order.count, "positions id": order.id.hex()}}
 
@@ -152,15 +153,13 @@ def _parameters(facts: Mapping[str, Any]) -> Body:
     return {"parameters": named}
 
 
-_READERS: dict[str, Callable[[bytes], Body]] = {"mask": _mask_body, "union order": _order_body}
-_OF_SCHEMES: dict[str, Callable[[Scheme, bytes], Body]] = {
+_READERS: dict[str, Callable[[Any, bytes], Body]] = {
+    "mask": _mask_body,
+    "union order": _order_body,
     "public key": _key_body,
     "batch": partial(_ciphertext_body, "batch"),
     "total": partial(_ciphertext_body, "total"),
     "sum request": _request_body,
     "sum key": _sum_key_body,
 }
-for _kind, _reader in _OF_SCHEMES.items():
-    for _scheme in REGISTRY.values():
-        if _scheme.enrols or not _kind.startswith("sum"):
-            _READERS[f"{_scheme.name} {_kind}"] = partial(_reader, _scheme)
+"""By what follows the scheme's name in a kind, where one does."""

@@ -13,7 +13,7 @@ import shieldfl._core as _core
 from shieldfl.encryption import encryption
 from shieldfl.encryption.answers import open_answered as open
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.enrolment import ClientKey, EnrolledPublicKey
 from shieldfl.encryption.parameters import RingParameters, SumNeeds
 from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
 

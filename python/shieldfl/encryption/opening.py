@@ -7,7 +7,8 @@ from typing import Any
 
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_threads
-from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, checked_key
+from shieldfl.encryption.enrolment import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.parameters import checked_key
 
 DECRYPTORS: dict[type, Any] = {
     _core.CkksPublicKey: _core.CkksDecryptor,

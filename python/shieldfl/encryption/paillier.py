@@ -29,8 +29,13 @@ from shieldfl.array_view import (
 )
 from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import FrameSource, SchemeBatch, SchemeTotal, Vector
-from shieldfl.encryption.keys import SchemePublicKey, checked_key
-from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
+from shieldfl.encryption.parameters import (
+    SchemeParameters,
+    SchemePublicKey,
+    SumNeeds,
+    checked_key,
+    core_number,
+)
 from shieldfl.encryption.registry import REGISTRY, KeyBits, Scheme
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask, bits_of

@@ -1,4 +1,4 @@
-"""Parameters of any scheme: derived once by the core, then immutable; how bits, and rings, are chosen."""
+"""Parameters and public keys of any scheme: how bits, and rings, are chosen, and which classes are a scheme's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_count, as_real, as_unsigned, as_update
+from shieldfl.array_view import Buffer, as_count, as_frame, as_real, as_unsigned, as_update
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 
@@ -347,3 +347,61 @@ def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
     if not sizes.size:
         raise ParameterError("all values of the sample update are zero: fit the scale to one that is typical")
     return sizes
+
+
+class SchemePublicKey:
+    """Encrypts and identifies; opens nothing. A scheme's own says which classes, of the core too, are the scheme's."""
+
+    parameters: Any
+    _scheme: ClassVar[str]
+    _parameters_class: ClassVar[type[SchemeParameters[Any]]]
+    _core_class: ClassVar[Any]
+    _core_ciphertext: ClassVar[type]
+    _core_encryptor: ClassVar[Any]
+    _core_aggregator: ClassVar[Any]
+    _batch_class: ClassVar[Any]
+    _total_class: ClassVar[Any]
+
+    def __init__(self, core: Any) -> None:
+        self._core: Any = core
+        self.parameters = self._parameters_class._wrap(core.parameters)
+
+    @classmethod
+    def from_bytes(cls, frame: Buffer) -> Self:
+        """Read a public key frame. Raises WireFormatError, or ParameterError for what is no valid key."""
+        return cls(cls._core_class.from_bytes(as_frame(frame)))
+
+    def to_bytes(self) -> bytes:
+        """Encode as a frame, parameters included."""
+        return bytes(self._core.to_bytes())
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify the key in every frame."""
+        return bytes(self._core.id)
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, SchemePublicKey) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        return f"PublicKey(id={self.id.hex()}, {self.parameters!r})"
+
+
+Checked = TypeVar("Checked", bound=SchemePublicKey)
+
+
+def checked_key(public_key: Any, kind: type[Checked]) -> Checked:
+    """Return a public key of this kind. Raises ParameterError for anything else."""
+    if not isinstance(public_key, kind):
+        found = type(public_key)
+        raise ParameterError(
+            f"expected a PublicKey, such as authority.public_key of an authority with parameters of this scheme; got a "
+            f"{found.__module__.removeprefix('shieldfl.encryption.')}.{found.__name__}"
+        )
+    return public_key

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from shieldfl.array_view import Buffer
 from shieldfl.encryption.encryption import Positions, SchemeTotal, UnionMask, Vector
-from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, SchemePublicKey
-from shieldfl.encryption.parameters import SumNeeds
+from shieldfl.encryption.enrolment import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.parameters import SchemePublicKey, SumNeeds
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 

@@ -25,7 +25,7 @@ from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, Number, said
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.rounds.plan import GlobalModel
 
 BUFFERS = "*running_mean,*running_var"

@@ -21,7 +21,7 @@ from torch.nn.functional import unfold
 
 from shieldfl.array_view import as_count
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.sample_gradients import Loss, gradients_of_samples, named_failures, summed_loss
 from shieldfl.models.torch_bridge import exact_dtype, parameter_layout
 

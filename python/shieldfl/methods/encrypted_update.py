@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
 from shieldfl.encryption.encryption import Positions, SchemeTotal
-from shieldfl.encryption.keys import SchemePublicKey
-from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
 from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named, scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector, FloatVector

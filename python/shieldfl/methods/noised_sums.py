@@ -15,9 +15,8 @@ from shieldfl.errors import ParameterError
 from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
-from shieldfl.privacy import draws
+from shieldfl.privacy import noise as draws
 from shieldfl.privacy.events import Distribution, PrivacyReading
-from shieldfl.privacy.noise_share import mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.plan import FederationPlan, RoleContext
@@ -202,7 +201,7 @@ def share_of(
     right: what keeps the bound of the others keeps that of this one.
     """
     steps, count_steps = noise.steps_per_unit_at(clip_norm), noise.count_steps
-    return noise_share(
+    return draws.noise_share(
         values,
         clip_norm=clip_norm,
         steps_per_unit=float(count_steps) if counts else steps,
@@ -223,7 +222,7 @@ def mean_of_shares(
     steps_per_unit: float,
 ) -> DoubleVector:
     """Return the mean (n,) that a total of so many clients' shares tells of."""
-    return mean_of_total(
+    return draws.mean_of_total(
         np.ascontiguousarray(total),
         clients=clients,
         steps_per_unit=steps_per_unit,

@@ -3,7 +3,6 @@
 torch is needed for torch's tensors alone: of NumPy arrays a layout is made without it.
 """
 
-from shieldfl.models.model_layout import BATCH_NORM_STATISTICS, ModelLayout
-from shieldfl.models.model_parts import ModelParts
+from shieldfl.models.model_layout import BATCH_NORM_STATISTICS, ModelLayout, ModelParts
 
 __all__ = ["BATCH_NORM_STATISTICS", "ModelLayout", "ModelParts"]

@@ -256,7 +256,12 @@ def check_apart(leaves: Iterable[tuple[str, Any]]) -> None:
     for start, stop, name, leaf in sorted((*_span(leaf), name, leaf) for name, leaf in first.values()):
         begun = [other for other in begun if other[1] > start]
         for _, _, other, whole in begun:
-            if _meet(whole, leaf):
+            try:
+                meet = np.shares_memory(_view(whole), _view(leaf), max_work=_MOST_WORK)  # type: ignore[arg-type]
+            # The last two are for what NumPy cannot look at: negated tensors, and those on other devices.
+            except (np.exceptions.TooHardError, OverflowError, RuntimeError, TypeError):
+                meet = True
+            if meet:
                 raise ParameterError(
                     f"{other!r} and {name!r} have values in common in memory, and are not the same array: "
                     "make one of them a copy, or leave it out"
@@ -272,14 +277,6 @@ def _span(leaf: Any) -> tuple[tuple[str, int], tuple[str, int]]:
     reach = sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
     device, start = str(leaf.device), leaf.data_ptr()
     return (device, start), (device, start + (reach + 1) * leaf.element_size())
-
-
-def _meet(one: Any, other: Any) -> bool:
-    try:
-        return np.shares_memory(_view(one), _view(other), max_work=_MOST_WORK)  # type: ignore[arg-type]
-    # The last two are for what NumPy cannot look at: negated tensors, and those on other devices.
-    except (np.exceptions.TooHardError, OverflowError, RuntimeError, TypeError):
-        return True
 
 
 def _view(leaf: Any) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Where each array of a model lies in the vector that is encrypted, and what does not."""
+"""Where each array of a model lies in the vector that is encrypted, whole or in parts, and what does not."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Literal, cast
+from itertools import accumulate
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_real
-from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
+from shieldfl.array_view import as_count, as_positive, as_unsigned
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.models.leaves import (
     as_it_lies,
     check_apart,
+    check_contiguous,
     check_frozen_are_known,
     check_writable,
     contiguous_copy,
@@ -37,7 +41,54 @@ from shieldfl.models.leaves import (
     same_values,
     scale_into,
 )
-from shieldfl.models.parameter_layout import ParameterLayout
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Where each parameter tensor ("layer") lies in the flat vector: a shared (tied) one appears once.
+
+    Tensor i covers ``offsets[i]`` up to ``offsets[i + 1]``: there is one offset more than names and shapes.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Self:
+        names, sizes = zip(*pairs, strict=True) if (pairs := tuple(shapes)) else ((), ())
+        return cls(names, sizes, tuple(accumulate(map(math.prod, sizes), initial=0)))
+
+    @property
+    def size(self) -> int:
+        return self.offsets[-1]
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Yield ``(name, slice of the flat vector)`` for each tensor, in order."""
+        for name, start, stop in zip(self.names, self.offsets, self.offsets[1:], strict=False):
+            yield name, slice(start, stop)
+
+    def name_of(self, position: int) -> str:
+        """Return the name of the tensor that a position of the flat vector lies in; ParameterError for none."""
+        if not 0 <= position < self.size:
+            raise ParameterError(f"position {position} is outside of the {self.size} parameters")
+        return self.names[bisect_right(self.offsets, position) - 1]
+
+    @contextmanager
+    def naming_tensors(self) -> Iterator[None]:
+        """Let a RangeError of an update of this layout name the tensor: encrypt inside of this block.
+
+        An update may leave out the last tensors, as one without buffers does. Errors of others pass as they are.
+        """
+        try:
+            yield
+        except RangeError as error:
+            if error.position is None or error.size not in self.offsets[1:]:
+                raise
+            named = RangeError(f"{error} (the tensor {self.name_of(error.position)!r})")
+            named.position, named.size = error.position, error.size
+            raise named from None
+
 
 Pattern = str | re.Pattern[str]
 """A name, a glob, or a regular expression that has to match a whole name."""
@@ -98,23 +149,16 @@ def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: floa
     """Return, by name, the least power of two that brings values of a range down to ``limit``."""
     if not isinstance(ranges, Mapping):
         raise ParameterError("ranges is a dict: for each glob the largest magnitude")
-    most_part, most_power = math.frexp(_positive(limit, "limit"))
+    most_part, most_power = math.frexp(as_positive(limit, "limit"))
     listed, found = list(names), dict[str, int]()
     for pattern, largest in ranges.items():
         # Logarithms would be rounded, and a value at the very end of its range be refused.
-        part, power = math.frexp(_positive(largest, f"the range of {pattern!r}"))
+        part, power = math.frexp(as_positive(largest, f"the range of {pattern!r}"))
         exponent = max(0, power - most_power + (part > most_part))
         if exponent > _MOST_EXPONENT:
             raise ParameterError(f"the range of {pattern!r} is too large")
         found |= dict.fromkeys(_matching(listed, pattern), exponent)
     return found
-
-
-def _positive(value: Any, what: str) -> float:
-    number = as_real(value, what)
-    if not (math.isfinite(number) and number > 0):
-        raise ParameterError(f"{what} must be a number above 0")
-    return number
 
 
 BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
@@ -445,3 +489,111 @@ def _check_place(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) 
                 f"{name!r} has other values than {place.name!r}, and in the layout they are one tensor: make it of a "
                 "model where they are two, or pass one of both"
             )
+
+
+class ModelParts:
+    """Parts 0, 1, ... of a layout's vector (P,), of ``most_values`` each, the last one shorter.
+
+    A round is one for all parts: each is summed, answered for and opened under its number, and the model that comes of
+    them is one only where all of them are of the same clients. Schemes whose clients enrol know parts:
+    ``sf.kahe.Encryptor(key, part=number)``.
+
+    Parameters
+    ----------
+    layout : of the model.
+    most_values : of a part; 2**24 values are 64 MiB of float32, and the memory of a few such vectors for each role.
+
+    Raises ParameterError for less than one value.
+    """
+
+    def __init__(self, layout: ModelLayout, most_values: int = 2**24) -> None:
+        self.layout = layout
+        self.most_values = as_count(most_values, "most_values")
+
+    def __len__(self) -> int:
+        return math.ceil(self.layout.size / self.most_values)
+
+    def size(self, number: int) -> int:
+        part = as_unsigned(number, "a part's number")
+        if part >= len(self):
+            raise ParameterError(f"there is no part {part} of {len(self)}")
+        return min(self.most_values, self.layout.size - part * self.most_values)
+
+    def positions_of_each(self, mask: Mask | None = None) -> Iterator[tuple[int, Mask]]:
+        """Yield each part that has something to encrypt, ascending, with which of its values are.
+
+        All are, or those of a mask of the whole vector (P,).
+        """
+        for number, where in self._parts(mask):
+            yield number, Mask.full(self.size(number)) if where is None else Mask.from_bool(where)
+
+    def _parts(self, mask: Mask | None) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
+        chosen = None if mask is None else self.layout.checked(mask).to_bool()
+        for number in range(len(self)):
+            where = None if chosen is None else chosen[self._slice(number)]
+            if where is None or where.any():
+                yield number, where
+
+    def encrypt(
+        self,
+        encryptor_of: Callable[[int], Any],
+        model: Any,
+        mask: Mask | None = None,
+        *,
+        since: Any = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Any]]:
+        """Encrypt a model part by part: yield each part's number, and what the encryptor gives for it.
+
+        Parameters
+        ----------
+        encryptor_of : returns the encryptor of a part: ``lambda part: sf.kahe.Encryptor(key, part=part)``.
+        model : of the layout; arrays may be mapped from files, and are read part by part.
+        mask : positions of the whole vector (P,); None for all. Parts without any are left out.
+        since : a model that is subtracted first.
+        options : of ``encryptor.encrypt``: ``round``, ``weight``, ``clip``.
+
+        Raises as :meth:`ModelLayout.encrypt`; where a part is refused, those before it have been encrypted: none of
+        them must be used, nor another model be encrypted in this round.
+        """
+        arrays = self.layout.arrays_of(model)
+        before = None if since is None else self.layout.arrays_of(since)
+        for number, where in self._parts(mask):
+            positions, part = None if where is None else Mask.from_bool(where), self._slice(number)
+            encryptor = encryptor_of(number)
+            yield number, self.layout.encrypt_part(encryptor, arrays, before, part, positions, **options)
+
+    def load(
+        self, model: Any, opened: Iterable[tuple[int, NDArray[Any]]], mask: Mask | None = None, *, adds: bool
+    ) -> None:
+        """Write opened parts into a model's arrays, in place, each as it comes.
+
+        Parameters
+        ----------
+        model : of the layout, its arrays contiguous and writable; files that are mapped for writing serve.
+        opened : numbers and values of all parts, in any order, each once: floats, one for each position, divided
+            already where they are to be a mean.
+        mask : that they were encrypted under.
+        adds : whether they are added to what is there, as updates are, or take its place.
+
+        Raises ParameterError for a part that there is not, comes twice, or has another number of values; and at the
+        end where parts are missing: what came before is then in the model, which is none of any round.
+        """
+        targets, left = self.layout.arrays_of(model, overwritten=True), dict(self._parts(mask))
+        self.layout.check_apart(targets)
+        for name in (name for place in self.layout.places for name in place.among(targets)):
+            check_writable(name, targets[name])
+            check_contiguous(name, targets[name])
+        for number, values in opened:
+            if number not in left:
+                raise ParameterError(f"part {number!r} came twice, or there is none such")
+            self.layout.write(targets, self._slice(number), values, left.pop(number), adds=adds)
+        if left:
+            raise ParameterError(
+                f"part {min(left)} is missing, of {len(left)}: the model is of several rounds now, load the whole one "
+                "again"
+            )
+
+    def _slice(self, number: int) -> slice:
+        start = number * self.most_values
+        return slice(start, start + self.size(number))

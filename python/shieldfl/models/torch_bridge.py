@@ -11,7 +11,7 @@ from torch import nn
 
 from shieldfl.array_view import as_vector
 from shieldfl.errors import ArrayTypeError, ParameterError
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 
 __all__ = [
     "ParameterLayout",

@@ -17,16 +17,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_count, as_real
+from shieldfl.array_view import as_count, as_positive, as_real
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.events import Distribution, Noise, NoiseOfDrawnSum, NoiseOfSum
+from shieldfl.privacy.events import Noise, NoiseOfDrawnSum, NoiseOfSum
+
+ORDERS = (
+    *(1 + tenths / 10 for tenths in range(1, 100)),
+    *range(11, 64),
+    *(64, 76, 90, 107, 128, 152, 181, 215, 256, 304, 362, 431, 512, 609, 724, 861, 1024),
+)
+"""Each gives a valid bound, and the least counts. Those below 2 serve an epsilon in the hundreds, the steps of a fifth
+at the end one far below 1: without them none would show under ln(1/delta) / 62."""
 
 _STEP = 0.02
 """Of the logarithm of t - 1 on the grid: what is above an integral is no more than this by so much of t."""
@@ -101,24 +109,17 @@ def _log_tail(orders: _Vector, divergences: _Vector, order: float, start: float)
     return float(np.min(ends[above] - np.log(orders[above] - power)))
 
 
-def divergences_of_sum(
-    distribution: Distribution,
-    *,
-    clients: int,
-    share_variance: int,
-    norm_squared: int,
-    dimension: int,
-    orders: Sequence[float],
-) -> _Vector:
+def divergences_of_sum(noise: NoiseOfSum, times: int = 1, orders: tuple[float, ...] = ORDERS) -> _Vector:
     """Return an upper bound of the Rényi divergence at each order (m,) of one sum with either of two vectors.
 
-    ``clients`` are those whose shares, of this variance in squared steps, are in the sum; ``norm_squared`` is
-    the largest of the vectors' difference, in squared steps, and ``dimension`` how many values they have.
+    They differ by so many ``times`` what those of neighbouring runs do.
     """
     alphas = np.asarray(orders, dtype=np.float64)
-    if distribution == "skellam":
-        return _skellam_divergences(alphas, clients * share_variance, norm_squared, dimension)
-    return alphas / 2.0 * _concentrated(clients, share_variance, norm_squared, dimension) ** 2
+    norm_squared = (times * noise.contributions_apart) ** 2 * noise.norm_bound_squared
+    if noise.distribution == "skellam":
+        variance = noise.honest_clients * noise.share_variance
+        return _skellam_divergences(alphas, variance, norm_squared, noise.dimension)
+    return alphas / 2.0 * _concentrated(noise, norm_squared) ** 2
 
 
 def _skellam_divergences(alphas: _Vector, variance: int, norm_squared: int, dimension: int) -> _Vector:
@@ -143,27 +144,19 @@ def _skellam_divergences(alphas: _Vector, variance: int, norm_squared: int, dime
     return between
 
 
-def _concentrated(clients: int, share_variance: int, norm_squared: int, dimension: int) -> float:
+def _concentrated(noise: NoiseOfSum, norm_squared: int) -> float:
     """The discrete Gaussian paper's theorem on sums: they are (eps^2 / 2)-concentrated private; return eps.
 
     A sum of discrete Gaussians is none itself; ``excess`` is by how much its logarithm may be off.
     """
-    excess = 0.0
+    excess, clients, dimension = 0.0, noise.honest_clients, noise.dimension
     if clients > 1:
         # Of the paper's sum over k = 1 to clients - 1, the first term, and the second in the place of all after it.
-        rate = 2.0 * math.pi**2 * share_variance
+        rate = 2.0 * math.pi**2 * noise.share_variance
         excess = 10.0 * (math.exp(-rate / 2.0) + (clients - 2) * math.exp(-rate * 2.0 / 3.0))
-    ratio = norm_squared / (clients * share_variance)
+    ratio = norm_squared / (clients * noise.share_variance)
     return min(math.sqrt(ratio + excess * dimension / 2.0), math.sqrt(ratio) + excess * math.sqrt(dimension))
 
-
-ORDERS = (
-    *(1 + tenths / 10 for tenths in range(1, 100)),
-    *range(11, 64),
-    *(64, 76, 90, 107, 128, 152, 181, 215, 256, 304, 362, 431, 512, 609, 724, 861, 1024),
-)
-"""Each gives a valid bound, and the least counts. Those below 2 serve an epsilon in the hundreds, the steps of a fifth
-at the end one far below 1: without them none would show under ln(1/delta) / 62."""
 
 Charge = Noise | NoiseOfSum | NoiseOfDrawnSum
 
@@ -197,31 +190,15 @@ def epsilon_of(charges: Mapping[Charge, int], delta: float) -> float:
     return epsilon if math.log(distance) + float(np.logaddexp(0.0, epsilon)) <= math.log(kept) else math.inf
 
 
+@lru_cache(maxsize=4096)
 def _divergences_of(noise: Charge) -> _Vector:
+    """Of a drawn sum that takes a tenth of a second: each share of the clients is computed once."""
     if isinstance(noise, Noise):
         return _divergences(noise.multiplier, noise.sample_rate)
-    return _divergences_of_sum(noise) if isinstance(noise, NoiseOfSum) else _divergences_of_drawn_sum(noise)
-
-
-@lru_cache(maxsize=4096)
-def _divergences_of_sum(noise: NoiseOfSum, times: int = 1) -> _Vector:
-    """Return those of sums that differ by so many times what those of neighbouring runs do."""
-    contributions = times * noise.contributions_apart
-    return divergences_of_sum(
-        noise.distribution,
-        clients=noise.honest_clients,
-        share_variance=noise.share_variance,
-        norm_squared=contributions**2 * noise.norm_bound_squared,
-        dimension=noise.dimension,
-        orders=ORDERS,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _divergences_of_drawn_sum(drawn: NoiseOfDrawnSum) -> _Vector:
-    """A tenth of a second: each share of the clients is computed once."""
-    once, twice = (_divergences_of_sum(drawn.noise, times) for times in (1, 2))
-    return divergences_if_hidden(np.asarray(ORDERS, np.float64), once, twice, drawn.drawn / drawn.clients)
+    if isinstance(noise, NoiseOfSum):
+        return divergences_of_sum(noise)
+    once, twice = (divergences_of_sum(noise.noise, times) for times in (1, 2))
+    return divergences_if_hidden(np.asarray(ORDERS), once, twice, noise.drawn / noise.clients)
 
 
 def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
@@ -300,8 +277,7 @@ def _divergences(multiplier: float, sample_rate: float) -> _Vector:
 
 
 def _check_target(epsilon: float, delta: float) -> None:
-    if not 0.0 < as_real(epsilon, "the target epsilon") < math.inf:
-        raise ParameterError("the target epsilon must be positive and finite")
+    as_positive(epsilon, "the target epsilon")
     _check_delta(delta)
 
 

@@ -42,7 +42,6 @@ def train_privately(
     *,
     noise_multiplier: float,
     max_grad_norm: float = 4.7,
-    insecure_sampling_seed: int | None = None,
     loss: Loss | None = None,
 ) -> tuple[float, int, float]:
     """Train a model in place on one client's samples, by DP-SGD, on the cross-entropy by default.
@@ -60,9 +59,8 @@ def train_privately(
     custom function's own ``vmap`` rule mixes samples, is tried on two and on three samples when it is first
     trained, see :func:`shieldfl.models.sample_gradients.check_samples_apart`.
 
-    ``insecure_sampling_seed`` makes the batches repeatable. The sample rate lowers ε only against those who
-    cannot tell who was drawn: with a seed that others know or guess, charge a rate of 1. None draws from the
-    operating system. The noise is never seeded.
+    Neither batches nor noise are ever seeded: the sample rate lowers ε only against those who cannot tell who was
+    drawn.
 
     Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training
     succeeds; gradients and the mode of the model stay as they were. Returns the mean loss over the samples drawn in the
@@ -100,7 +98,7 @@ def train_privately(
         max_grad_norm=max_grad_norm,
         expected_batch_size=samples / steps_per_epoch,
     )
-    batches = _poisson_batches(samples, steps_per_epoch, insecure_sampling_seed)
+    batches = _poisson_batches(samples, steps_per_epoch)
     gradients = gradients_of_samples(trained, loss)
     loss_sum, drawn = 0.0, 0
     for _ in range(settings.local_epochs):
@@ -135,16 +133,11 @@ class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]
             parameter.grad = torch.from_numpy(noised).to(clipped_sum.device).view_as(parameter)
 
 
-def _poisson_batches(samples: int, steps_per_epoch: int, insecure_seed: int | None) -> Iterator[torch.Tensor]:
+def _poisson_batches(samples: int, steps_per_epoch: int) -> Iterator[torch.Tensor]:
     """Yield batches that each sample joins with probability 1 / ``steps_per_epoch``: positions; none in some."""
-    seeded = None if insecure_seed is None else np.random.default_rng(insecure_seed)
     while True:
-        if seeded is not None:
-            joins = seeded.integers(steps_per_epoch, size=samples) == 0
-        else:
-            words = np.frombuffer(secrets.token_bytes(8 * samples), dtype=np.uint64)
-            joins = words <= (2**64 - 1) // steps_per_epoch
-        yield torch.from_numpy(np.flatnonzero(joins))
+        words = np.frombuffer(secrets.token_bytes(8 * samples), dtype=np.uint64)
+        yield torch.from_numpy(np.flatnonzero(words <= (2**64 - 1) // steps_per_epoch))
 
 
 def _leave_gradients(

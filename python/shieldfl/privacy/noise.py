@@ -4,13 +4,38 @@ Source: SelectiveShield, eq. 20 and 21. The noise comes from the core's cryptogr
 seeded one. Like every float implementation of the Gaussian mechanism the continuous one carries the caveat of Mironov
 (2012): the low-order bits of a float are not the real number that the proof speaks of. The discrete one has no such
 gap, and takes some forty times as long.
+
+A client's share of the noise of a sum, drawn from tables of discrete distributions.
+
+The discrete Gaussian with parameter σ² gives y with probability proportional to exp(-y² / (2 σ²)) (Canonne, Kamath
+and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, definition 1). The Skellam distribution with
+variance v is the difference of two independent Poisson variables of mean v/2: y has probability exp(-v) I_|y|(v), with
+the modified Bessel function of the first kind (Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially
+Private Federated Learning", 2021, section 3).
+
+**How near a table is.** A draw is a magnitude with a uniform sign, and each magnitude has a probability that is a whole
+multiple of 2^-(128 + L), with 2^L buckets of the alias method (cpp/noise/noise_table.h). Write w_m for the probability
+of m over that of 0: the true weights, and ŵ_m for those computed, which are integers in units of u = 2^-256, with
+|ŵ_m - w_m| <= ε for each m; Σ for the sum over all integers y from -most to most of ŵ_|y|. The total variation distance
+of a draw from the true distribution is at most the sum of three parts, each computed in fractions:
+
+1. *The tail that is cut*, P(|y| > most). For both distributions the ratio w_(m+1) / w_m is below 1 and falls with m:
+   for the Gaussian it is exp(-(2 m + 1) / (2 σ²)); for ratios of Bessel functions see Amos, "Computation of modified
+   Bessel functions and their ratios" (1974). So a geometric series bounds the tail, by 2 w_(most+1) / (1 -
+   w_(most+1) / w_most) over the sum of all weights. ``most`` is the least for which that is at most 2^-121.
+2. *The weights*: two distributions whose weights differ by E in all, and have a sum of at least Σ, differ by E / Σ.
+3. *The multiples*: every probability is rounded down to one and what is left goes to 0, in all less than 2^-128.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from statistics import median
 from typing import ClassVar
 
@@ -18,9 +43,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned, as_vector
+import shieldfl._core as _core
+from shieldfl.array_view import as_bytes, as_positive, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError
-from shieldfl.privacy import draws
+from shieldfl.privacy.events import Distribution
 from shieldfl.stateful import refuse_unless
 
 FloatVector = npt.NDArray[np.float32]
@@ -48,11 +74,14 @@ def clip_and_noise(
     values = as_vector(vector, (np.float32,), "the vector")
     check_norm(norm)
     _check_deviation(standard_deviation)
-    return draws.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
+    return _core.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
+
+
+_WINDOW = 10
 
 
 class AdaptiveClip:
-    """A clipping norm that follows a client's own updates: the median of their last ``window`` norms.
+    """A clipping norm that follows a client's own updates: the median of their last ten norms.
 
     This is NOT private: the norm is computed from the client's data without noise, and the noise that is
     added is scaled by it, so what leaves the client depends on the data in a way that no accountant here
@@ -61,24 +90,19 @@ class AdaptiveClip:
 
     changes: ClassVar = {"_norms": list[float]}
 
-    def __init__(self, initial_norm: float, window: int = 10) -> None:
-        if not (math.isfinite(initial_norm) and initial_norm > 0):
-            raise ParameterError("the initial clipping norm must be positive and finite")
-        self._initial_norm = float(initial_norm)
-        self._window = as_count(window, "window")
+    def __init__(self, initial_norm: float) -> None:
+        self._initial_norm = initial_norm
         self._norms: list[float] = []
 
     def check_changed(self) -> None:
         refuse_unless(all(0.0 <= norm < math.inf for norm in self._norms))
 
     def norm(self) -> float:
-        middle = median(self._norms[-self._window :]) if self._norms else 0.0
+        middle = median(self._norms[-_WINDOW:]) if self._norms else 0.0
         return middle if middle >= _LEAST_NORM else self._initial_norm
 
     def observe(self, norm: float) -> None:
-        if not (math.isfinite(norm) and norm >= 0):
-            raise ParameterError("an observed norm must be finite and not negative")
-        self._norms = [*self._norms, float(norm)][-self._window :]
+        self._norms = [*self._norms, norm][-_WINDOW:]
 
 
 def gaussian_noise(
@@ -91,15 +115,14 @@ def gaussian_noise(
     _check_deviation(standard_deviation)
     noised: FloatVector = as_vector(vector, (np.float32,), "the vector").copy()
     if standard_deviation > 0 and noised.size > 0:
-        draws.add_gaussian(noised, standard_deviation, as_threads(threads))
+        _core.add_gaussian(noised, standard_deviation, as_threads(threads))
     return noised
 
 
 def check_norm(norm: float) -> None:
     """Raise ParameterError unless ``norm`` can be a clipping norm."""
-    norm = as_real(norm, "the clipping norm")
-    if not (math.isfinite(norm) and norm >= _LEAST_NORM):
-        raise ParameterError("the clipping norm must be positive and finite, and at least 2^-100")
+    if as_positive(norm, "the clipping norm") < _LEAST_NORM:
+        raise ParameterError("the clipping norm must be at least 2^-100")
 
 
 def _check_deviation(standard_deviation: float) -> None:
@@ -177,7 +200,7 @@ def discrete_gaussian_noise(
     values = as_vector(vector, (np.float32,), "the vector")
     check_norm(norm)
     variance = grid_variance(standard_deviation, fraction_bits)
-    return draws.clip_and_add_discrete_gaussian_vartime(
+    return _core.clip_and_add_discrete_gaussian_vartime(
         values, norm, int(fraction_bits), variance.numerator, variance.denominator, as_threads(threads)
     )
 
@@ -190,9 +213,9 @@ def float32_grid(standard_deviation: float) -> int:
     The grid depends on the deviation alone, never on a vector. Raises ParameterError for one that is not
     within 2^-129 and 2^21.
     """
-    if not (math.isfinite(standard_deviation) and standard_deviation > 0):
-        raise ParameterError("the standard deviation must be positive and finite")
-    _, exponent = math.frexp(standard_deviation)  # 2^(exponent - 1) <= deviation < 2^exponent
+    _, exponent = math.frexp(
+        as_positive(standard_deviation, "the standard deviation")
+    )  # 2^(exponent - 1) <= deviation < 2^exponent
     fraction_bits = _LOG2_FLOAT32_GRID_STEPS + 1 - exponent
     if not 0 <= fraction_bits <= -_FLOAT32_LEAST_EXPONENT:
         raise ParameterError(
@@ -212,9 +235,7 @@ def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
     bits = as_unsigned(fraction_bits, "fraction_bits")
     if bits > _MOST_FRACTION_BITS:
         raise ParameterError(f"fraction_bits must be at most {_MOST_FRACTION_BITS}")
-    standard_deviation = as_real(standard_deviation, "the standard deviation")
-    if not (math.isfinite(standard_deviation) and standard_deviation > 0):
-        raise ParameterError("the standard deviation must be positive and finite")
+    standard_deviation = as_positive(standard_deviation, "the standard deviation")
     exact = (Fraction(standard_deviation) * 2**bits) ** 2
     if exact < Fraction(1, 2**_LOG2_MOST_DENOMINATOR) or exact > _MOST_NUMERATOR:
         raise ParameterError(
@@ -225,3 +246,245 @@ def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
     while math.ceil(exact * denominator) > _MOST_NUMERATOR:
         denominator //= 2
     return Fraction(math.ceil(exact * denominator), denominator)
+
+
+def rotation_seed(session: bytes, round_number: int) -> bytes:
+    """Return the 32 bytes that a round's rotation is chosen by: they follow from the session and the round.
+
+    Whoever sets the federation up draws the session, and nobody chooses a rotation. It is public, and matters to
+    accuracy alone: it spreads an update over its values, so that few bits hold each.
+    """
+    return hashlib.sha256(b"shieldfl rotation 1\0" + session + round_number.to_bytes(8, "little")).digest()
+
+
+_LEAST_VARIANCE = Fraction(1, 128)
+_MOST_VARIANCE = Fraction(2**28)
+_MOST_TAIL = Fraction(1, 2**121)
+_UNIT = 2**256
+"""One, in the units of weights."""
+_LEAST_WEIGHT = _UNIT >> 130
+"""Smaller weights are not needed: the tail behind one is below the most that may be cut."""
+_BUCKET = 2**128
+_DIGITS = Context(prec=100)
+
+
+_Weights = tuple[list[int], int]
+"""What the module's text calls ŵ and ε, in units: the last weight, and only that, is below the least."""
+
+
+class NoiseTable(_core.NoiseTable):
+    """A symmetric distribution on the integers, ready to be drawn from.
+
+    It takes about a second at the largest variance, and the last few are remembered. ``most`` is the largest
+    magnitude of a draw, ``log2_distance`` log2 of a draw's total variation distance from the true
+    distribution, at most; ``high``, ``low`` and ``others`` are each bucket's threshold, in two words, and
+    other magnitude. ``variance`` is σ² or v above, in squared steps. (The variance of a discrete Gaussian is
+    slightly below its σ².)
+
+    A table holds nothing secret. But the core looks up in it at addresses that depend on the noise: whoever
+    sees which lines of a cache a client's processor reads, as another program on the same machine may, learns
+    about the noise.
+    """
+
+    def __init__(self, distribution: Distribution, variance: Fraction) -> None:
+        if not isinstance(variance, Fraction) or not _LEAST_VARIANCE <= variance <= _MOST_VARIANCE:
+            raise ParameterError("a table's variance must be a Fraction from 1/128 to 2^28 squared steps")
+        self.distribution: Distribution = distribution
+        self.variance = variance
+        weights_of = {"discrete-gaussian": _gaussian_weights, "skellam": _skellam_weights}[distribution]
+        weights, error = weights_of(variance)
+        candidates = range(1, len(weights) - 1)
+        # The least magnitude that so little is beyond that it may be cut.
+        found = bisect_left(candidates, True, key=lambda most: _tail((weights, error), most) <= _MOST_TAIL)
+        self.most = candidates[found]
+        kept = weights[: self.most + 1]
+        distance = (
+            _tail((weights, error), self.most)
+            + Fraction((2 * self.most + 1) * error, _sum(kept))
+            + Fraction(1, _BUCKET)
+        )
+        # Upwards, by more than the logarithm's own rounding.
+        self.log2_distance = math.log2(math.ceil(distance * _UNIT)) - math.log2(_UNIT) + 2.0**-40
+        self.high, self.low, self.others = _columns(kept)
+        for column in (self.high, self.low, self.others):
+            column.setflags(write=False)  # a table is remembered, and its next user gets the same
+        super().__init__(self.high, self.low, self.others)
+
+
+@lru_cache(maxsize=8)
+def noise_table(distribution: Distribution, variance: Fraction) -> NoiseTable:
+    """Make the table of this variance, from 1/128 to 2^28 squared steps."""
+    return NoiseTable(distribution, variance)
+
+
+def _gaussian_weights(variance: Fraction) -> _Weights:
+    """Multiply up: w_(m+1) = w_m r_m and r_(m+1) = r_m q, from r_0 = exp(-1 / (2 σ²)) and q = exp(-1 / σ²).
+
+    r_0 and q are off by 2 u at most: 100 correctly rounded digits of an exponential of at most 128 are nearer than u,
+    and the rest is cut. All numbers are at most 1 and every product is rounded down by less than u. So r_m is off by
+    2 u + 3 m u at most, w_m by the sum of 3 j + 3 over j < m, times u, which is below 2 (m + 1)² u.
+    """
+    ratio, step = (_exp_of_minus(1 / (factor * variance)) for factor in (2, 1))
+    values = [_UNIT]
+    while values[-1] >= _LEAST_WEIGHT:
+        values.append(values[-1] * ratio // _UNIT)
+        ratio = ratio * step // _UNIT
+    return values, 2 * (len(values) + 1) ** 2
+
+
+def _exp_of_minus(exponent: Fraction) -> int:
+    quotient = _DIGITS.divide(Decimal(-exponent.numerator), Decimal(exponent.denominator))
+    return int(_DIGITS.multiply(_DIGITS.exp(quotient), Decimal(_UNIT)))
+
+
+def _skellam_weights(variance: Fraction) -> _Weights:
+    """Recur backwards: I_(k-1)(v) = I_(k+1)(v) + (2 k / v) I_k(v), from far out (Miller's algorithm).
+
+    Let f be an exact solution that begins with f_K > 0 and f_(K+1) = r_K f_K for any r_K in [0, 1], and write
+    r_k = f_(k+1) / f_k, and ρ_k for the true ratio, which is in [0, 1], too. Both obey r_(k-1) = 1 / (2 k / v + r_k),
+    so that |r_(k-1) - ρ_(k-1)| = r_(k-1) ρ_(k-1) |r_k - ρ_k|. Multiplied up, |r_k - ρ_k| is f_K / f_k at most. As
+    ρ_k >= 1 / (2 (k + 1) / v + 1), the relative error of r_k is at most η = (2 (M + 1) / v + 1) f_K / min f for all
+    k < M, where M is the last weight's index and min f the least of f_0 to f_M; and that of f_k / f_0, a product of at
+    most M ratios, is at most 2 M η where that is below 1.
+
+    Rounding down a sum of positive terms makes it smaller by a part of 1 / min f' at most, where f' are all the rounded
+    numbers. All is linear and positive, so f' is below f by a part of K / min f' at most, and f'_k / f'_0 off by twice
+    that. Weights are at most 1, so that relative errors are absolute ones, too; dividing, and the product of the two
+    errors, add less than 2 u.
+    """
+    reach = _far_out(float(variance))
+    scaled, divisor = 2 * variance.denominator, variance.numerator
+    here = _UNIT
+    # About I_(K+1)(v) / I_K(v): the fixed point of its recurrence, which Amos (1974) shows to be near.
+    further = int(here * (float(variance) / (reach + 1 + math.hypot(reach + 1, float(variance)))))
+    values = [here]
+    for k in range(reach, 0, -1):
+        here, further = further + k * scaled * here // divisor, here
+        values.append(here)
+    smallest = min(values)
+    values.reverse()
+    first = values[0]
+    count = next(k for k, value in enumerate(values) if value * _UNIT < _LEAST_WEIGHT * first)
+    eta = (2 * (count + 1) / variance + 1) * Fraction(_UNIT, min(values[: count + 1]))
+    relative = 2 * count * eta + Fraction(2 * reach, smallest)
+    return [value * _UNIT // first for value in values[: count + 1]], math.ceil(relative * _UNIT) + 2
+
+
+def _far_out(variance: float) -> int:
+    """Return a k that the Skellam distribution exceeds with probability 2^-340 at most (Chernoff's bound)."""
+    reach = 8
+    while reach * math.asinh(reach / variance) - math.hypot(reach, variance) + variance < 340 * math.log(2):
+        reach += reach // 8
+    return reach
+
+
+def _sum(values: list[int]) -> int:
+    return 2 * sum(values) - values[0]
+
+
+def _tail(weights: _Weights, most: int) -> Fraction:
+    """Return what P(|y| > most) is at most. The weights of magnitudes to ``most`` have a sum of at least one."""
+    values, error = weights
+    beyond, last = values[most + 1] + error, values[most] - error
+    if beyond >= last:
+        return Fraction(1)  # the weights are too inexact to tell
+    part = _sum(values[: most + 1]) - (2 * most + 1) * error
+    return Fraction(2 * beyond * last, (last - beyond) * part)
+
+
+def _columns(values: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pair small probabilities with large ones (Vose, "A linear algorithm for generating random numbers", 1991).
+
+    All magnitudes' together are 2^128 for each bucket, which gets what is left of one and, for the rest, a part of
+    another's.
+    """
+    buckets = 2 ** (len(values) - 1).bit_length()
+    total, whole = _sum(values), buckets * _BUCKET
+    parts = [2 * value * whole // total for value in values] + [0] * (buckets - len(values))
+    parts[0] = whole - sum(parts[1:])
+    left = list(parts)
+    others = list(range(buckets))
+    small = [m for m, part in enumerate(left) if part < _BUCKET]
+    large = [m for m, part in enumerate(left) if part > _BUCKET]
+    while small:
+        first, second = small.pop(), large[-1]
+        others[first] = second
+        left[second] -= _BUCKET - left[first]
+        if left[second] <= _BUCKET:
+            large.pop()
+            if left[second] < _BUCKET:
+                small.append(second)
+    thresholds = [0 if other == m else part for m, (part, other) in enumerate(zip(left, others, strict=True))]
+    return (
+        np.array([threshold >> 64 for threshold in thresholds], dtype=np.uint64),
+        np.array([threshold % 2**64 for threshold in thresholds], dtype=np.uint64),
+        np.array(others, dtype=np.uint32),
+    )
+
+
+def noise_share(
+    update: FloatVector,
+    *,
+    clip_norm: float,
+    steps_per_unit: float,
+    rotation_seed: bytes,
+    norm_bound_squared: int,
+    most_rounded: int,
+    most_sent: int,
+    table: NoiseTable,
+    threads: int | None = None,
+) -> tuple[NDArray[np.int32], bool]:
+    """Clip, rotate, scale and round an update (n,), and add a share of the noise: int32 (n,), in steps.
+
+    Returns that, and whether the update was longer than its norm, which is data: never to be uploaded.
+
+    The update is scaled down to an L2 norm of at most ``clip_norm`` (2^-100 to 2^100, and at most 2^28
+    steps), rotated and multiplied by ``steps_per_unit``. Each value then goes to one of the two integers next
+    to it at random, with the mean that it had, up to 2^-33. This is drawn again until the integers' squared
+    norm, computed exactly, is at most ``norm_bound_squared``: so that bound, which privacy rests on, does not
+    depend on the accuracy of floats. Then every value is brought within ±``most_rounded`` (at most 2^30),
+    gets an independent draw from ``table``, and is brought within ±``most_sent`` (at most 2^31 - 1). All
+    randomness is the core's, from a seed of the operating system's.
+
+    ``rotation_seed`` is 32 bytes, public, the same for all clients of a total, and fresh for each round: the
+    rotation does its work for updates that were chosen before it.
+
+    How long it takes and which lines of a cache are read depends on the update and the noise: let nobody on
+    the same machine measure it whom they are to be kept from.
+
+    Raises ParameterError for numbers outside these bounds, ArrayTypeError for what is no float32 vector,
+    RangeError for NaN or infinity, and where 1000 roundings were all longer than the bound.
+    """
+    values = as_vector(update, (np.float32,), "the update")
+    check_norm(clip_norm)
+    share, _, was_clipped, _ = _core.noise_share_vartime(
+        values,
+        clip_norm,
+        steps_per_unit,
+        as_bytes(rotation_seed, 32, "a rotation's seed"),
+        norm_bound_squared,
+        most_rounded,
+        most_sent,
+        table,
+        as_threads(threads),
+    )
+    return share, was_clipped
+
+
+def mean_of_total(
+    total: NDArray[np.float64],
+    *,
+    clients: int,
+    steps_per_unit: float,
+    rotation_seed: bytes,
+    threads: int | None = None,
+) -> NDArray[np.float64]:
+    """Return the mean of the updates, in their unit, that a total (n,) of shares, in steps, tells of.
+
+    Raises ArrayTypeError for what is no float64 vector.
+    """
+    values = as_vector(total, (np.float64,), "the total")
+    factor = 1.0 / (steps_per_unit * clients)
+    return _core.rotate(
+        values, as_bytes(rotation_seed, 32, "a rotation's seed"), True, factor, as_threads(threads)
+    )

@@ -20,7 +20,7 @@ import shieldfl._core as _core
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
 from shieldfl.privacy.events import Distribution, NoiseOfSum
-from shieldfl.privacy.noise_share import NoiseTable, noise_table
+from shieldfl.privacy.noise import NoiseTable, noise_table
 
 LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""

@@ -8,7 +8,6 @@ import pytest
 pytest.register_assert_rewrite("shieldfl.testing.conformance")
 
 from shieldfl.learning.local_update import contraction  # noqa: E402
-from shieldfl.testing.conformance import MethodConformance  # noqa: E402
-from shieldfl.testing.stepped_run import MethodCase, SteppedRun, initial_model  # noqa: E402
+from shieldfl.testing.conformance import MethodCase, MethodConformance, SteppedRun, initial_model  # noqa: E402
 
 __all__ = ["MethodCase", "MethodConformance", "SteppedRun", "contraction", "initial_model"]

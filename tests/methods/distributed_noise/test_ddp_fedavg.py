@@ -13,8 +13,8 @@ from methods.variants import CLIENTS, PARAMETERS, Variant, labelled
 from reference.distributed_noise import rotated
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.registry import MethodSettings, make_method
-from shieldfl.privacy.draws import rotation_seed
 from shieldfl.privacy.events import OpenedSum
+from shieldfl.privacy.noise import rotation_seed
 
 SPREAD = 0.25
 """What the deviation of 333 draws is within, but for one run in 10^9."""

@@ -17,7 +17,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import ClearUpload, Noise, NoiseShareUpload
 from shieldfl.privacy.noise import clip_and_noise
-from shieldfl.testing import stepped_run
+from shieldfl.testing import conformance
 
 DELTA = 1e-5
 WHOLE = ("full-he", "top-2", "dict-pfl")
@@ -34,7 +34,7 @@ def run_of(
     by_turns = {"interleaving_ratio": "1/4"} if method in BY_TURNS else {}
     variant = Variant(method, SelectiveShieldSettings(), method, opener=opener)
     # Alternating rounds need a model without buffers.
-    model = stepped_run.initial_model(PARAMETERS, 0 if method in BY_TURNS else 5)
+    model = conformance.initial_model(PARAMETERS, 0 if method in BY_TURNS else 5)
     return SteppedRun(
         variant.with_others(**usual | by_turns | changes),
         rounds=4,

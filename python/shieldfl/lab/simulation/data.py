@@ -26,7 +26,7 @@ import torch
 from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation import DATASETS
-from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.methods.registry import BUILT_IN, named_method
 from shieldfl.privacy.synthetic_data import check_labelled_samples, fit_synthetic_data
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.reports import Account

@@ -12,7 +12,7 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.lab.simulation.training_processes import ClientTraining, Trained
 from shieldfl.learning.local_trainer import LocalTrainer, training_seed
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver, RoundTraffic
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.opening_rule import OpenedTogether

@@ -41,7 +41,7 @@ from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import outputs_of
 from shieldfl.masks import Mask
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import flatten
 
 TrainShadow = Callable[[Tensor, int], nn.Module]

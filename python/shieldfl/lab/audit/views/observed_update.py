@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import parameter_layout
 from shieldfl.settings import TrainingSettings
 
