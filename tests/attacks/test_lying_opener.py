@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from attacks.test_tampering_enrolled_client import ATTACKER, spoil
+from attacks.test_tampering_client import ATTACKER, spoil
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority.granted_keys import GrantRequest

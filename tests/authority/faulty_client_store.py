@@ -1,6 +1,6 @@
 """A client's store at each call to its disk that fails, as ``failing_calls`` has it.
 
-See :mod:`authority.test_client_store_faults`, which reads what this prints.
+See :mod:`authority.test_client_store`, which reads what this prints.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
 import shutil
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import shieldfl as sf
 from authority.client_store_cases import CLIENT, KEY, PUBLIC_KEY, SIZE, begun, encrypt, kept, opened, update
 from authority.enrolled_session import PARAMETERS
 from authority.store_cases import parts_left, sealed_rows
+from authority.test_store_faults import attempts, check_done_whole_or_not_at_all, killed_at_random
 from encryption.child_process import run_python
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
@@ -21,12 +25,7 @@ from shieldfl.authority.key_authority import SumKeyAuthority, session_key
 from shieldfl.authority.store import Position, StoreKeys
 from shieldfl.encryption import kahe, pads
 from shieldfl.encryption.enrolment import AuthorityGroup
-from shieldfl.errors import (
-    KeyMismatchError,
-    ParameterError,
-    PolicyError,
-    RangeError,
-)
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, RangeError
 
 
 @pytest.fixture
@@ -328,3 +327,42 @@ def test_a_frame_and_the_key_that_has_gone_on_are_kept_together_or_neither_is(st
         assert (store.position, store.round(PUBLIC_KEY), kept(store, 1)) == before
         assert kept(store, 2) is None
     assert store.round(PUBLIC_KEY) == 2
+
+
+HERE = Path(__file__).parent
+
+SOME = [("encrypt", "exit before"), ("encrypt", "full"), ("close", "exit halfway")]
+OTHERS = [
+    pytest.param(operation, kind, marks=pytest.mark.slow)
+    for operation in ("encrypt", "close", "enrol", "open", "create")
+    for kind in ("exit before", "exit halfway", "full", "broken")
+    if (operation, kind) not in SOME
+]
+
+
+@pytest.mark.parametrize(("operation", "kind"), [*SOME, *OTHERS])
+def test_whichever_call_of_a_transaction_fails_it_is_done_whole_or_not_at_all(
+    faults, folder, operation, kind
+):
+    """What is there afterwards is checked attempt by attempt, in ``faulty_client_store.py``."""
+    check_done_whole_or_not_at_all(
+        attempts(HERE / "faulty_client_store.py", faults, folder, operation, kind), operation, kind
+    )
+
+
+@pytest.mark.parametrize("kills", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_frames_of_a_process_that_is_killed_are_made_once(folder, kills):
+    path = folder / "store"
+    begun(path).close()
+    sent = killed_at_random(HERE / "killed_client_store.py", path, kills, random.Random(kills))
+    assert len(sent) > kills / 10  # how many depends on how busy the machine is
+    with opened(path) as store:
+        newest = store.round(PUBLIC_KEY)
+        # All but, perhaps, the newest have left, each of them once.
+        assert sent.keys() | {newest} == set(range(1, newest + 1))
+        assert hashlib.sha256(kept(store, newest)).hexdigest() == sent.get(
+            newest, hashlib.sha256(encrypt(store, newest)).hexdigest()
+        )
+        for number in (newest, newest - 1):
+            with pytest.raises(PolicyError, match=r"something else|is over"):
+                encrypt(store, number, number=10**6)

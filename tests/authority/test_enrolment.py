@@ -1,21 +1,37 @@
-"""How clients come to share a key with the authority, and what is refused on the way."""
+"""How clients come to share a key with the authority; whom it answers, once, and what its answers are good for."""
 
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 
 import numpy as np
 import pytest
 
 import shieldfl as sf
-from authority.enrolled_session import OF_SCHEMES, Session, updates
+from authority.enrolled_session import OF_SCHEMES, PARAMETERS, SIZE, Session, updates
 from shieldfl.authority import authority_secrets
 from shieldfl.authority.authority_secrets import AuthoritySecrets
+from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption import kahe
-from shieldfl.encryption.enrolment import client_number, read_request, request_frame, sealed_request
+from shieldfl.encryption.enrolment import (
+    AuthorityIdentity,
+    client_number,
+    read_request,
+    request_frame,
+    sealed_request,
+)
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import (
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    RangeError,
+    SecretCopyError,
+    ShieldError,
+    WireFormatError,
+)
 
 
 @pytest.fixture
@@ -127,3 +143,186 @@ def test_a_request_that_is_being_opened_when_enrolment_ends_is_opened_or_refused
     assert owner.unseal(request, context) == (7, bytes(range(32)))
     with pytest.raises(PolicyError, match="enrolment has ended"):
         owner.unseal(request, context)
+
+
+def test_the_sums_are_right_whoever_opens(session):
+    total = session.total()
+    expected = updates().astype(np.float64).sum(axis=0)
+    answer = session.authority.sum_key(total.request())
+    for sums in (
+        session.authority.open(total),
+        session.authority.open(total.to_bytes()),
+        *(kahe.open(total, answer, key) for key in session.keys),
+    ):
+        np.testing.assert_array_equal(sums, expected)
+    np.testing.assert_array_equal(session.authority.open_mean(total), expected / 4)
+    opener = AnswerOpener(session.authority.public_key, session.keys[0].opening_keys[0], 3, (0.5, 1.0))
+    with pytest.raises(PolicyError, match="no answer to this total"):
+        opener.open(total)
+    opener.take(answer)
+    assert not opener.has_opened(total)
+    np.testing.assert_array_equal(opener.open_mean(total), expected / 4)
+    assert opener.has_opened(total)
+    assert "clinic" not in repr(session.authority) + repr(session.keys)
+
+
+def test_encrypted_weights_are_looked_at_wherever_a_total_is_opened():
+    session = Session(weight_bounds=(0.5, 1.0))
+    frames = [session.frame(client, weight=0.75) for client in range(4)]
+    total = session.total(frames=frames)
+    answer = session.authority.sum_key(total.request())
+    mean = session.authority.open_mean(total, stated_weight=3.0)
+    np.testing.assert_allclose(mean, updates().mean(axis=0), atol=2.0**-19)
+    for bounds, stated in (((0.9, 1.0), None), ((0.5, 1.0), 2.5)):
+        opener = AnswerOpener(session.authority.public_key, session.keys[1].opening_keys[0], 3, bounds)
+        opener.take(answer)
+        with pytest.raises(RangeError, match="weights"):
+            opener.open_mean(total, stated_weight=stated)
+
+
+def test_the_same_request_gets_the_same_bytes_and_no_other_of_these_clients_is_answered(session):
+    frames = [session.frame(client) for client in range(4)]
+    total = session.total(frames=frames)
+    first = session.authority.sum_key(total.request())
+    assert session.authority.sum_key(total.request()) == first
+    assert session.authority.has_opened(total)
+    for others in (frames[:3], [*frames[:3], session.frame(3)]):
+        other = session.total(frames=others)
+        assert not session.authority.has_opened(other)
+        with pytest.raises(PolicyError, match="answered for in round 1 with another list or total"):
+            session.authority.sum_key(other.request())
+    with pytest.raises(PolicyError, match="with another list or total"):
+        session.authority.sum_key(total.request(bytes(32)))
+    # Another purpose or part has secrets of its own; so has the next round.
+    for options in ({"purpose": "votes"}, {"part": 1}, {"round": 2}):
+        assert session.authority.open(session.total(**options)).shape == (SIZE,)
+
+
+def test_lists_that_are_not_to_be_answered_are_not(session):
+    authority = session.authority
+    with pytest.raises(PolicyError, match="fewer than min_clients = 3"):
+        authority.sum_key(session.total((0, 1)).request())
+    with pytest.raises(PolicyError, match="fewer than min_clients"):
+        authority.open(session.total((0, 1)))
+    stranger = kahe.ClientKey(authority.public_key, 77, bytes(32))
+    frames = [
+        *(session.frame(client) for client in range(3)),
+        kahe.Encryptor(stranger).encrypt(updates()[0], round=1),
+    ]
+    with pytest.raises(PolicyError, match="client 77 is not enrolled"):
+        authority.sum_key(session.total(frames=frames).request())
+    authority.revoke("clinic-2")
+    with pytest.raises(PolicyError, match="was revoked"):
+        authority.sum_key(session.total().request())
+    with pytest.raises(PolicyError, match="not enrolled: accept its request first"):
+        authority.grant("clinic-2")
+    assert authority.open(session.total((0, 2, 3))).shape == (SIZE,)
+    few = sf.KeyAuthority(PARAMETERS, most_values=SIZE - 1)
+    keys = [few.enrol(number) for number in range(3)]
+    aggregator = kahe.Aggregator(few.public_key)
+    for key in keys:
+        aggregator.add(kahe.Encryptor(key).encrypt(updates()[0]))
+    with pytest.raises(PolicyError, match="more than the 299 that were settled"):
+        few.sum_key(aggregator.total().request())
+
+
+def test_requests_of_another_session_round_or_purpose_are_refused(session):
+    other = Session()
+    request = other.total().request()
+    with pytest.raises(KeyMismatchError, match="another session"):
+        session.authority.sum_key(request)
+    own = session.total(round=3).request()
+    for number, purpose in ((2, "update"), (3, "votes")):
+        with pytest.raises(PolicyError, match="the request is not for"):
+            session.authority.sum_key_for(number, purpose, own)
+    assert session.authority.sum_key_for(3, "update", own) == session.authority.sum_key(own)
+
+
+def test_rounds_go_up_and_closed_ones_stay_closed(session):
+    authority = session.authority
+    recorded = [session.frame(client, 2) for client in range(4)]
+    assert authority.newest_closed_round == -1
+    authority.close_round(2)
+    authority.close_round(1)
+    assert authority.newest_closed_round == 2
+    with pytest.raises(PolicyError, match="round 2 is over"):
+        authority.sum_key(session.total(frames=recorded).request())
+    for key in session.keys:
+        with pytest.raises(PolicyError, match="round 1 is over"):
+            kahe.Encryptor(key).encrypt(updates()[0], round=1)
+    assert authority.open(session.total(round=3)).shape == (SIZE,)
+
+
+def test_an_answer_opens_one_total_for_those_with_a_grant(session):
+    total, later = session.total(), session.total(round=2)
+    answer = session.authority.sum_key(total.request())
+    key = session.keys[0]
+    damaged = [answer[:-1], answer + b"1", b"", bytes(len(answer)), bytes([answer[0] ^ 1]) + answer[1:]]
+    for one in damaged:
+        with pytest.raises(KeyMismatchError, match="not signed by this session's key authority"):
+            kahe.open(total, one, key)
+    with pytest.raises(KeyMismatchError):
+        kahe.open(later, answer, key)
+    with pytest.raises(PolicyError, match="never a single client's batch"):
+        kahe.open(kahe.CiphertextBatch.from_bytes(session.frame(0, 3)), answer, key)
+    # Whoever relays answers, such as an aggregator, has nothing that opens them.
+    relaying, _ = kahe.ClientKey.request(session.authority.public_key, "aggregator")
+    with pytest.raises(PolicyError, match="granted no answers"):
+        kahe.open(total, answer, relaying)
+    relaying._opening_keys[0] = os.urandom(32)
+    with pytest.raises(PolicyError, match="sealed for others"):
+        kahe.open(total, answer, relaying)
+    with pytest.raises(ParameterError, match="does not say whose it is"):
+        kahe.open(
+            total, answer, kahe.ClientKey(kahe.PublicKey.from_bytes(key.public_key.to_bytes()), 1, bytes(32))
+        )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_clients": 0},
+        {"min_clients": 1},
+        {"min_clients": 9},
+        {"one_total_per_round": False},
+        {"most_values": -1},
+        {"weight_bounds": (0.0, 1.0)},
+        {"threads": -1},
+    ],
+)
+def test_settings_that_protect_nobody_are_refused(options):
+    with pytest.raises(ParameterError):
+        sf.KeyAuthority(PARAMETERS, **options)
+
+
+def test_what_is_no_request_is_refused(session):
+    frame = session.frame(0)
+    total = session.total()
+    for wrong in (b"", frame, total.to_bytes(), total.request()[:-1], total.request() + b"1"):
+        with pytest.raises(WireFormatError):
+            session.authority.sum_key(wrong)
+    for wrong in (None, "request", 5):
+        with pytest.raises(ShieldError):
+            session.authority.sum_key(wrong)
+    ckks = sf.KeyAuthority(sf.ckks.Parameters(), 1)
+    aggregator = sf.ckks.Aggregator(ckks.public_key)
+    aggregator.add(sf.ckks.Encryptor(ckks.public_key).encrypt(updates()[0]))
+    with pytest.raises(ParameterError, match="another encryption scheme"):
+        session.authority.open(aggregator.total())
+
+
+def test_secrets_are_neither_copied_nor_shown(session):
+    secrets = AuthoritySecrets()
+    for one in (session.authority, session.keys[0], secrets):
+        for take in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(SecretCopyError):
+                take(one)
+    again = AuthoritySecrets(secrets.export())
+    assert again.identity == secrets.identity
+    assert again.store_key == secrets.store_key
+    assert again.opening_key(bytes(32)) == secrets.opening_key(bytes(32)) != again.opening_key(b"1" * 32)
+    with pytest.raises(ParameterError):
+        AuthoritySecrets(secrets.export()[:-1])
+    for lengths in ((31, 1216), (32, 1215)):
+        with pytest.raises(ParameterError):
+            AuthorityIdentity(*map(bytes, lengths))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.learning.local_trainer import LocalTrainer, training_seed
@@ -23,6 +24,7 @@ from shieldfl.learning.scores import (
 )
 from shieldfl.learning.sgd import train_locally
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.settings import TrainingSettings
 
 SHAPE = (1, 4, 4)
@@ -155,3 +157,25 @@ def test_what_cannot_be_had_is_refused(asked, synthetic, words):
     start = StartingPoint(flatten(module), flatten_buffers(module), **asked)
     with pytest.raises(ParameterError, match=words):
         LocalTrainer(module, features, labels, SETTINGS, synthetic).train(start, 0)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("epochs", "batch_size", "samples"), [(1, 8, 8), (3, 4, 10)])
+def test_the_noise_of_all_steps_is_what_is_left_of_it_in_the_end(momentum, epochs, batch_size, samples):
+    training = TrainingSettings(
+        local_epochs=epochs, batch_size=batch_size, learning_rate=0.3, momentum=momentum
+    )
+    model = nn.Linear(5000, 1, bias=False)
+    before = flatten(model)
+    # Samples of zeros have no gradient: noise alone moves the parameters.
+    nothing = torch.zeros(samples, 5000), torch.zeros(samples, 1)
+    train_privately(
+        model,
+        *nothing,
+        training,
+        noise_multiplier=0.7,
+        max_grad_norm=2.0,
+        loss=lambda outputs, targets: ((outputs - targets) ** 2).mean(),
+    )
+    stated = GradientNoise(0.7, 2.0).deviation(training, samples)
+    assert np.std(flatten(model) - before) == pytest.approx(stated, rel=0.06)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun, contraction
-from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, every_variant
+from methods.variants import BUFFERS, CLIENTS, FAINT_TOLERANCE, PARAMETERS, Variant, every_variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import (
     KeyMismatchError,
@@ -20,6 +21,7 @@ from shieldfl.errors import (
     ShieldError,
     WireFormatError,
 )
+from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 
@@ -221,3 +223,43 @@ def test_an_update_of_another_model_is_refused(variant):
     assert_refused_at_the_end_of_training(
         variant, of_another_model, ParameterError, f"{variant.size} parameters"
     )
+
+
+def refused_updates(client, kept):
+    """Updates that a client must refuse; all that is good in them differs from what it keeps."""
+    steps = None if kept.private_steps is None else PrivateSteps(steps=9, sample_rate=1.0)
+    other = replace(
+        kept, parameters=-kept.parameters, buffers=-kept.buffers, scores=1 - kept.scores, private_steps=steps
+    )
+    yield replace(other, parameters=np.full_like(other.parameters, np.nan))
+    if client.scores is not None:
+        yield replace(other, scores=None)
+    if steps is not None:
+        yield replace(other, private_steps=None)
+
+
+@every_variant
+def test_training_that_is_refused_does_not_take_the_place_of_what_was_trained(variant):
+    run = SteppedRun(variant)
+
+    def finish_and_be_refused(update, finish, client):
+        finish(update)
+        for refused in refused_updates(client, update):
+            with pytest.raises((ParameterError, RangeError)):
+                finish(refused)
+
+    for client in run.clients:
+        client.finish_training = partial(finish_and_be_refused, finish=client.finish_training, client=client)
+    for _ in range(3):  # the third is Alt-FL's first of the other kind
+        run.run_round()
+    twin = honest_outcome(variant, 3)
+    assert_same_model(run, twin, variant)
+    tolerance = FAINT_TOLERANCE if variant.noisy else 0.0
+    for index, client in enumerate(run.clients):
+        assert client.disclosure == twin.disclosures[index]
+        own, expected = run.merged(index), twin.merged[index]
+        np.testing.assert_allclose(own.parameters, expected.parameters, rtol=0.0, atol=tolerance)
+        np.testing.assert_array_equal(own.buffers, expected.buffers)
+    assert repr(run.account.spent()) == twin.privacy_spent
+    # Steps that were charged are counted also where epsilon is infinite.
+    assert run.settings() == twin.settings

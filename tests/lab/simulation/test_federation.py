@@ -11,7 +11,7 @@ import pytest
 from lab.simulation.small_runs import run_methods
 from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
-from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant, labelled
+from methods.variants import every_variant, labelled
 from shieldfl.errors import RangeError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
@@ -40,7 +40,7 @@ class Trainer:
         ]
         if self._rounds == self._broken_in:
             moved[0][3] = np.nan
-        scores = generator.random(PARAMETERS, dtype=np.float32)
+        scores = generator.random(start.parameters.size, dtype=np.float32)
         steps = None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5)
         return start.trained(moved[0], moved[1], scores, steps), float(self._client)
 
@@ -52,11 +52,11 @@ def federation_of(
     clients: int = CLIENTS,
     seed: int = 0,
 ) -> EmbeddedFederation:
-    plan = small_plan(clients=clients, layer_offsets=LAYER_OFFSETS)
+    plan = small_plan(clients=clients, parameters=variant.size, layer_offsets=variant.layer_offsets)
     method = make_method(variant.method, variant.all_settings(), plan)
     known = {client: Trainer(client, (broken or {}).get(client, 0)) for client in range(clients)}
     known |= trainers or {}
-    return EmbeddedFederation(method, initial_model(), list(known.values()), seed=seed, threads=1)
+    return EmbeddedFederation(method, initial_model(variant.size), list(known.values()), seed=seed, threads=1)
 
 
 def model_of(federation: EmbeddedFederation) -> bytes:

@@ -24,7 +24,12 @@ def accuracy_of(state):
 
 
 def test_a_single_cluster_is_everybodys_model():
-    result = sf.run("digits", "sense-crypt", settings={"sense-crypt": {"clustering": "none"}}, **QUICK)
+    result = sf.run(
+        "digits",
+        "sense-crypt",
+        settings={"sense-crypt": {"clustering": "none", "encryption": "kahe"}},
+        **QUICK,
+    )
     state = result.state_dict("sense-crypt")
     for same in (
         result.state_dict("sense-crypt", cluster=0),
@@ -41,7 +46,7 @@ def test_several_clusters_are_told_apart_by_number_or_client():
     result = sf.run(
         "digits",
         "sense-crypt",
-        settings={"sense-crypt": {"least_silhouette": -1.0}},
+        settings={"sense-crypt": {"least_silhouette": -1.0, "encryption": "kahe"}},
         **QUICK | {"clients": 8, "classes_per_client": 5},
         min_clients=2,
     )

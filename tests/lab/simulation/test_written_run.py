@@ -17,7 +17,7 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import RunInterrupted
 from shieldfl.lab.simulation.written_run import commit_facts
 
-SMALL = {"rounds": 2, "clients": 3, "sample_rate": 1.0}
+SMALL = {"rounds": 2, "clients": 3, "local_epochs": 1, "model": "linear"}
 
 
 def lines(folder):
