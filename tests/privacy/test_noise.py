@@ -23,12 +23,16 @@ from shieldfl.privacy.noise import (
     STEPS_PER_OCTAVE,
     AdaptiveClip,
     ClipRule,
+    NoiseTable,
+    _tail,
     clip_and_noise,
     discrete_gaussian_noise,
     gaussian_noise,
     grid_variance,
+    mean_of_total,
+    noise_share,
+    noise_table,
 )
-from shieldfl.privacy.noise_share import NoiseTable, _tail, mean_of_total, noise_share, noise_table
 
 DRAWS = 1_000_000
 WITHOUT_NOISE = [

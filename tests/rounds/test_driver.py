@@ -10,16 +10,12 @@ import pytest
 from methods.method_conformance import SteppedRun, initial_model
 from methods.small_plan import small_plan
 from methods.variants import variants
-from shieldfl.methods.registry import MethodSettings, make_method
-from shieldfl.rounds.driver import RoundDriver
-from shieldfl.rounds.plan import GlobalModel, joined
 from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.driver import RoundDriver
-from shieldfl.rounds.global_model import GlobalModel, joined
-from shieldfl.rounds.messages import Replies
+from shieldfl.rounds.opening_rule import Replies
+from shieldfl.rounds.plan import GlobalModel, joined
 
 CLIENTS = 3
 

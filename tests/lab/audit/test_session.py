@@ -21,12 +21,10 @@ from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Attacked, AttackedTrial, Piece, PieceWorker
 from shieldfl.lab.audit.session import Schedule, run_audit
 from shieldfl.lab.audit.views import view as views
-from shieldfl.methods.registry import MethodSettings, method_names
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.view import Trial, party_named
 from shieldfl.lab.simulation.data import Dataset
-from shieldfl.methods.discovery import method_names
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings, method_names
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
 

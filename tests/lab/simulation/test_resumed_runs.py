@@ -16,13 +16,10 @@ from lab.simulation.small_runs import (
     cut_after,
     run_methods,
 )
-from shieldfl.errors import PolicyError
-from shieldfl.lab.simulation import data, method_run
-from lab.simulation.small_runs import SMALL, CutOffError, cut_after, run_methods
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import RunFolder
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
-from shieldfl.lab.simulation import method_run, partition, runner
+from shieldfl.lab.simulation import data, method_run, runner
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_trainer import LocalTrainer

@@ -17,13 +17,9 @@ from methods.variants import BUFFERS, CLIENTS, PARAMETERS
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.pruning import HISTORY, DictPflSettings, PruningHistory, read_history
+from shieldfl.methods.dict_pfl.pruning import HISTORY, DictPflSettings, HeldBack, PruningHistory, read_history
 from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.driver import EmbeddedRoles
-from shieldfl.methods.dict_pfl.pruning import HISTORY, DictPflSettings, HeldBack, PruningHistory, read_history
-from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.embedded_roles import EmbeddedRoles
 
 
 def test_all_roles_find_the_same_positions_after_dropouts_and_absences():

@@ -15,8 +15,7 @@ from lab.fleet.fleets import COSTS, RIGID, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_model import MaskSettings
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
-from shieldfl.lab.fleet.planner import plan_round
-from shieldfl.lab.fleet.round_simulation import STAGES, simulate
+from shieldfl.lab.fleet.round_simulation import STAGES, plan_round, simulate
 
 FIFTH = MaskSettings(uniform_ratio=0.2)
 

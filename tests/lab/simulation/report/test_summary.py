@@ -17,7 +17,7 @@ from shieldfl.lab.report.run_summary import findings, remarks, rounds_csv, summa
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord, RunResult, compare_timings
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.registry import MethodSettings
 from shieldfl.quantities import bytes_text, epsilon_text, metric_text, seconds_text, share_text
 
 
