@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shieldfl.errors import ParameterError
-from shieldfl.learning.local_trainer import LocalTrainer, training_seed
+from shieldfl.learning.local_trainer import LocalTrainer, train_locally, training_seed
 from shieldfl.learning.local_update import GradientNoise, StartingPoint
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.scores import (
@@ -21,7 +21,6 @@ from shieldfl.learning.scores import (
     per_sample_fisher,
     taylor_sensitivity,
 )
-from shieldfl.learning.sgd import train_locally
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.settings import TrainingSettings
 

@@ -16,8 +16,7 @@ from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning.local_update import DoubleVector, FloatVector, StageClock
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.public_setup import RoleContext

@@ -10,7 +10,7 @@ import msgspec
 
 from shieldfl.build_info import require
 from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning.local_update import StageClock
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise
 from shieldfl.rounds.reports import Note, Report, named, told_of

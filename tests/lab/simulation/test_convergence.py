@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lab.simulation.test_stored_runs import run_of
 from shieldfl.errors import ParameterError
-from shieldfl.lab.simulation.papers import FIGURES
+from shieldfl.lab.simulation.compared_runs import FIGURES
 from shieldfl.lab.simulation.results import averaging_window, converged_at
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind
 

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from shieldfl.errors import ParameterError
+from shieldfl.lab.simulation.compared_runs import (
+    FIGURES,
+    Experiment,
+    PaperFigure,
+    load_experiment,
+    parse_experiment,
+)
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import FIGURES, Experiment, PaperFigure, load_experiment, parse_experiment
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.settings import MethodSettings
 

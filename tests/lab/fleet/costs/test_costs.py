@@ -10,7 +10,7 @@ import pytest
 
 from lab.fleet.fleets import COSTS, SCHEME, client, fleet_of, three_clients
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.lab.fleet.cost_model import (
+from shieldfl.lab.fleet.cost_source import (
     DeviceProfile,
     ModelProfile,
     SchemeProfile,

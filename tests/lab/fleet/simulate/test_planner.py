@@ -8,7 +8,7 @@ import pytest
 
 from lab.fleet.fleets import COSTS, RIGID, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import MaskSettings
+from shieldfl.lab.fleet.cost_source import MaskSettings
 from shieldfl.lab.fleet.round_simulation import plan_round, simulate
 
 # Everything but encryption is free, and a ciphertext holds one value: budgets are the time times the speed.

@@ -9,7 +9,7 @@ import pytest
 
 from lab.simulation.report.made_up_runs import changed, run_of
 from shieldfl.errors import ParameterError
-from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
+from shieldfl.lab.simulation.compared_runs import PaperFigure, compare_figures
 from shieldfl.lab.simulation.results import RunResult
 
 
