@@ -35,9 +35,9 @@ from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, Rob
 from shieldfl.lab.audit.epsilon import Guesses, bound_from_one_run
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.scores import taylor_sensitivity
-from shieldfl.learning.sgd import train_locally
 from shieldfl.masks import top_k
 from shieldfl.models.torch_bridge import parameter_layout
 from shieldfl.privacy.accountant import epsilon_of

@@ -39,8 +39,8 @@ from distributed_noise_results import EPSILONS, METHODS, Results, commit, table
 from distributed_noise_task import SELECTION_SEED, TASKS, Choice, Task, without_test
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset, dirichlet_partition
+from shieldfl.lab.simulation.federation import torch_threads
 from shieldfl.lab.simulation.method_run import MethodRun
-from shieldfl.lab.simulation.training_processes import torch_threads
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.full_encryption import DdpFedAvg, DdpFedAvgSettings
 from shieldfl.methods.noised_average import DpFedAvg, DpFedAvgSettings

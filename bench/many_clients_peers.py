@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from shieldfl.lab.simulation.data import Dataset, dirichlet_partition, load_dataset
+from shieldfl.learning.local_trainer import evaluate, train_locally
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.settings import TrainingSettings
 
 __all__ = ["flower", "missing", "pfl"]

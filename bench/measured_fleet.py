@@ -41,7 +41,7 @@ from shieldfl.encryption.enrolment import SECRET_BYTES
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
 from shieldfl.lab.bench.comparison import describe_machine
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate, scheme_parameters
-from shieldfl.lab.fleet.cost_model import (
+from shieldfl.lab.fleet.cost_source import (
     DeviceProfile,
     EncryptionPlan,
     MaskSettings,
@@ -52,11 +52,9 @@ from shieldfl.lab.fleet.cost_model import (
 )
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate_plan
-from shieldfl.learning.local_trainer import LocalTrainer
-from shieldfl.learning.local_update import LocalUpdate, StartingPoint
+from shieldfl.learning.local_trainer import LocalTrainer, train_locally
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint, median_seconds
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import train_locally
-from shieldfl.learning.stages import median_seconds
 from shieldfl.masks import Mask
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.registry import MethodSettings, checked_methods, make_method, method_class, method_of

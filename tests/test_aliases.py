@@ -62,6 +62,7 @@ NAMES = {
     "torch_bridge": ("flatten", "flatten_buffers", "load_flat"),
     "training": (),
     "training.local_trainer": ("LocalTrainer",),
+    "learning.sgd": ("TrainingSettings", "evaluate"),
     "training.models": ("build_model",),
     "training.sgd": ("TrainingSettings", "evaluate"),
 }

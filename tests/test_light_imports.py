@@ -40,7 +40,6 @@ UNWANTED = {
     "shieldfl.lab.bench": (*TRAINING, "rich", "typer", "tenseal", "phe", "heu", "flwr"),
     "shieldfl.methods.sense_crypt.clustering": TRAINING,
     "shieldfl.methods.selective_shield.method": TRAINING,
-    "shieldfl.lab.simulation.papers": (*TRAINING, "rich", "matplotlib", "scipy"),
     "shieldfl.lab.simulation.compared_runs": (*TRAINING, "rich", "matplotlib", "scipy"),
     "shieldfl.lab.simulation.config": TRAINING,
     "shieldfl.lab.fleet.calibration": (*TRAINING, "matplotlib"),

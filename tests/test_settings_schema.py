@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from shieldfl.encryption.registry import KeyBits
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import MaskSettings
+from shieldfl.lab.fleet.cost_source import MaskSettings
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.settings import (
     BYTES_PER_SECOND,

@@ -9,10 +9,10 @@ import pytest
 from shieldfl.authority_service.service import AuthorityPolicy
 from shieldfl.cli.authority import passphrase_of
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.lab.fleet.cost_model import load_profile
+from shieldfl.lab.fleet.cost_source import load_profile
 from shieldfl.lab.fleet.fleet import load_fleet
+from shieldfl.lab.simulation.compared_runs import load_experiment
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import load_experiment
 from shieldfl.settings import read_text
 
 EXPERIMENT = 'methods = ["fedavg"]\n[run]\nrounds = {}\n'

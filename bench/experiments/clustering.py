@@ -30,9 +30,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.learning.networks import build_model, default_model
 from shieldfl.learning.scores import taylor_sensitivity
-from shieldfl.learning.sgd import train_locally
 from shieldfl.methods.sense_crypt.clustering import cluster_clients, noised_sensitivity
 from shieldfl.models.torch_bridge import flatten, load_flat
 from shieldfl.privacy.accountant import gaussian_noise_multiplier

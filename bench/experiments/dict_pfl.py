@@ -32,9 +32,8 @@ from shieldfl.lab.bench.measurement import select
 from shieldfl.lab.bench.others import tenseal_baselines
 from shieldfl.lab.simulation.data import Dataset, dirichlet_partition, load_dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.local_trainer import LocalTrainer, evaluate, train_locally
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.registry import MethodSettings, make_method

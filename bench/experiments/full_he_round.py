@@ -37,9 +37,8 @@ import numpy as np
 from shieldfl.lab.simulation.data import dirichlet_partition, load_dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.lab.simulation.runner import describe_environment
-from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.local_trainer import LocalTrainer, evaluate
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import evaluate
 from shieldfl.masks import Mask
 from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.models.torch_bridge import (

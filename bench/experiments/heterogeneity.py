@@ -23,15 +23,17 @@ from pathlib import Path
 from measured_masks import RULES, Rule, ScoredClient, measured_plan, score_clients, select_masks
 
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
-from shieldfl.lab.fleet.cost_model import (
+from shieldfl.lab.fleet.cost_source import (
+    ENCRYPT_CORE_SECONDS_BY_TABLE_2,
     CostModel,
     DeviceProfile,
     EncryptionPlan,
     MaskSettings,
     load_profile,
+    paper_costs,
+    paper_costs_for,
     plan_encryption,
 )
-from shieldfl.lab.fleet.cost_source import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
 from shieldfl.lab.fleet.round_simulation import FleetRounds, simulate_plan
 from shieldfl.lab.simulation.data import load_dataset

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shieldfl.lab.simulation.papers import ComparedFigure, PaperFigure
+from shieldfl.lab.simulation.compared_runs import ComparedFigure, PaperFigure
 from shieldfl.quantities import accuracy_text, bytes_text, epsilon_text, seconds_text, share_text
 
 CHANGED = 0.001

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from shieldfl.encryption.paillier import UnionOrder
-from shieldfl.lab.fleet.cost_model import EncryptionPlan, MaskSettings, fleet_budgets
+from shieldfl.lab.fleet.cost_source import EncryptionPlan, MaskSettings, fleet_budgets
 from shieldfl.lab.fleet.fleet import Fleet
 from shieldfl.lab.simulation.data import Dataset
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.learning.networks import build_model, default_model
-from shieldfl.learning.sgd import train_locally
 from shieldfl.masks import Mask, SelectionLimits, select
 from shieldfl.models.torch_bridge import flatten, load_flat
 from shieldfl.settings import TrainingSettings

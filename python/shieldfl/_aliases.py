@@ -26,6 +26,7 @@ _MOVED = {
     "kahe": "encryption.kahe",
     "lab.fleet.planner": "lab.fleet.round_simulation",
     "lab.simulation.partition": "lab.simulation.data",
+    "learning.sgd": "learning.local_trainer",
     "methods.encrypted_sum": "methods",
     "methods.encrypted_sum.encryption_settings": "methods.encryption_settings",
     "methods.encrypted_sum.mixed_upload": "methods.encrypted_update",
@@ -48,6 +49,7 @@ _MOVED = {
     "torch_bridge": "models.torch_bridge",
     "training": "learning",
     "training.models": "learning.networks",
+    "training.sgd": "learning.local_trainer",
 }
 """Old names below ``shieldfl`` to new ones; those below an old name are below the new one."""
 

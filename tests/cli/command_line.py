@@ -11,7 +11,7 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from shieldfl.cli.app import app
-from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeProfile
+from shieldfl.lab.fleet.cost_source import DeviceProfile, SchemeProfile
 
 
 def invoke(*arguments: object, data: bytes | None = None) -> Result:

@@ -12,8 +12,7 @@ pytest.importorskip("typer")
 import shieldfl as sf
 from cli.command_line import CLIENTS, FLEET, invoke, save_made_up_profile
 from shieldfl.lab.fleet.calibration import CalibrationSettings
-from shieldfl.lab.fleet.cost_model import load_profile
-from shieldfl.lab.fleet.cost_source import paper_cost_model, paper_costs_for
+from shieldfl.lab.fleet.cost_source import load_profile, paper_cost_model, paper_costs_for
 from shieldfl.lab.fleet.fleet import load_fleet
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
 from shieldfl.lab.fleet.round_simulation import plan_round, simulate

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from documentation_pages import ROOT
 from shieldfl.cli.app import app
-from shieldfl.lab.fleet.cost_model import load_profile
+from shieldfl.lab.fleet.cost_source import load_profile
 
 FOLDER = ROOT / "examples" / "fleets"
 

@@ -13,10 +13,9 @@ from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.torch_training import train_as_asked
 from shieldfl.lab.simulation.data import dirichlet_partition, load_dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.local_trainer import LocalTrainer, evaluate, train_locally
 from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
 from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout

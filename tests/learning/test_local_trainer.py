@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.learning.local_trainer import LocalTrainer, training_seed
+from shieldfl.learning.local_trainer import LocalTrainer, train_locally, training_seed
 from shieldfl.learning.local_update import GradientNoise, StartingPoint
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.scores import (
@@ -22,7 +22,6 @@ from shieldfl.learning.scores import (
     per_sample_fisher,
     taylor_sensitivity,
 )
-from shieldfl.learning.sgd import train_locally
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.settings import TrainingSettings

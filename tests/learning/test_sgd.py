@@ -11,8 +11,8 @@ from torch import nn
 
 from learning.separable_samples import CLASSES, model, samples
 from shieldfl.errors import ParameterError
+from shieldfl.learning.local_trainer import MakeOptimizer, _Sgd, evaluate, train_locally
 from shieldfl.learning.scores import FisherAccumulator, full_batch_gradient
-from shieldfl.learning.sgd import MakeOptimizer, _Sgd, evaluate, train_locally
 from shieldfl.models.torch_bridge import flatten, parameter_layout
 from shieldfl.settings import TrainingSettings
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from learning.separable_samples import CLASSES, SHAPE, samples
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import train_locally
 from shieldfl.models.sample_gradients import gradients_of_samples
 from shieldfl.models.torch_bridge import flatten
 from shieldfl.privacy.dp_sgd import train_privately

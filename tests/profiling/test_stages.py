@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shieldfl.learning import stages
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning import local_update
+from shieldfl.learning.local_update import StageClock
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def now(monkeypatch):
     class Now:
         seconds = 100.0
 
-    monkeypatch.setattr(stages.time, "perf_counter", lambda: Now.seconds)
+    monkeypatch.setattr(local_update.time, "perf_counter", lambda: Now.seconds)
     return Now
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from papers.kinds import Measured
 from shieldfl.errors import DataError
+from shieldfl.lab.simulation.compared_runs import FIGURES as OF_RUNS
 from shieldfl.lab.simulation.compared_runs import Spread
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import FIGURES as OF_RUNS
 from shieldfl.lab.simulation.runner import run_seeds
 from shieldfl.methods.registry import MethodSettings, checked_methods
 from shieldfl.settings import read_settings, refuse_unknown

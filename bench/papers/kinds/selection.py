@@ -13,9 +13,9 @@ from papers.kinds import Measured, check_keys
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation import DATASETS
 from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.learning.networks import build_model, default_model
 from shieldfl.learning.scores import taylor_sensitivity
-from shieldfl.learning.sgd import train_locally
 from shieldfl.masks import Mask, SelectionLimits, mutual_information, select, top_k
 from shieldfl.models.torch_bridge import flatten
 from shieldfl.settings import TrainingSettings

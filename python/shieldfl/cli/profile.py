@@ -23,8 +23,7 @@ from shieldfl.cli.options import given_settings, where_not_given, with_options
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.calibration import CalibrationSettings
 from shieldfl.lab.fleet.calibration import calibrate as measure
-from shieldfl.lab.fleet.cost_model import DeviceProfile, load_profile
-from shieldfl.lab.fleet.cost_source import CostSource
+from shieldfl.lab.fleet.cost_source import CostSource, DeviceProfile, load_profile
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
 from shieldfl.lab.fleet.fleet_simulation import (
     SimulationSettings,

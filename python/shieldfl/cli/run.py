@@ -21,7 +21,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.settings import Positive, Seed, Setting, Settings, Text, about, settings_of
 
 if TYPE_CHECKING:
-    from shieldfl.lab.simulation.papers import PaperFigure
+    from shieldfl.lab.simulation.compared_runs import PaperFigure
 
 _BESIDE_FILE = tuple(setting.name for setting in settings_of(RunConfig).values() if setting.beside_file)
 
@@ -149,7 +149,7 @@ def run(
     methods: Sequence[str] = compared.methods
     papers: Sequence[PaperFigure] = ()
     if experiment is not None:
-        from shieldfl.lab.simulation.papers import load_experiment
+        from shieldfl.lab.simulation.compared_runs import load_experiment
 
         read = load_experiment(experiment)
         with refused_as(None):

@@ -38,9 +38,8 @@ from shieldfl.lab.report.run_summary import (
     summarise,
 )
 from shieldfl.lab.simulation import runner
-from shieldfl.lab.simulation.compared_runs import ComparedRuns
+from shieldfl.lab.simulation.compared_runs import ComparedRuns, PaperFigure, compare_figures
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
 from shieldfl.lab.simulation.results import EndedRuns, RoundRecord, RunInterrupted, RunResult
 from shieldfl.methods.registry import MethodSettings, checked_methods
 from shieldfl.quantities import metric_text

@@ -15,8 +15,7 @@ from shieldfl.encryption.encryption import Positions, SchemeTotal
 from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
 from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named, scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning.local_update import DoubleVector, FloatVector, StageClock
 from shieldfl.masks import Mask, positions_in_budget, top_k
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters

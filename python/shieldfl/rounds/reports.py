@@ -23,7 +23,7 @@ from shieldfl.errors import (
     ShieldError,
     WireFormatError,
 )
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning.local_update import StageClock
 from shieldfl.masks import Mask
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import (

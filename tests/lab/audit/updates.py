@@ -12,7 +12,7 @@ from torch import nn
 
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.simulation.data import Dataset, load_dataset
-from shieldfl.learning.sgd import train_locally
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.models.torch_bridge import flatten
 from shieldfl.settings import TrainingSettings
 

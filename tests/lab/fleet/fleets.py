@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shieldfl.lab.fleet.cost_model import CostModel, SchemeProfile
+from shieldfl.lab.fleet.cost_source import CostModel, SchemeProfile
 from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, Model, Training
 
 # A ciphertext holds 10 values in 100 bytes; encrypting takes 1 s, adding 0.25 s, opening 0.5 s.

@@ -10,8 +10,7 @@ import pytest
 
 from lab.fleet.fleets import COSTS, client, fleet_of
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import DeviceProfile, ModelProfile, SchemeProfile
-from shieldfl.lab.fleet.cost_source import CostSource
+from shieldfl.lab.fleet.cost_source import CostSource, DeviceProfile, ModelProfile, SchemeProfile
 from shieldfl.lab.fleet.fleet import load_fleet, parse_fleet
 from shieldfl.lab.fleet.round_simulation import plan_round
 

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from shieldfl.errors import ParameterError
+from shieldfl.lab.simulation.compared_runs import (
+    FIGURES,
+    Experiment,
+    PaperFigure,
+    load_experiment,
+    parse_experiment,
+)
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import FIGURES, Experiment, PaperFigure, load_experiment, parse_experiment
 from shieldfl.methods.registry import BUILT_IN, MethodSettings
 
 FOLDER = Path(__file__).parents[3] / "bench" / "experiments"

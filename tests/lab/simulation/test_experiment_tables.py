@@ -9,8 +9,8 @@ import pytest
 
 from documentation_pages import ROOT
 from lab.simulation.small_runs import run_methods
+from shieldfl.lab.simulation.compared_runs import PaperFigure, compare_figures
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
 from shieldfl.methods.registry import MethodSettings
 
 REPORT = runpy.run_path(str(ROOT / "bench" / "experiments" / "markdown_table.py"))["report"]

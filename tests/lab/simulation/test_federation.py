@@ -15,8 +15,7 @@ from methods.variants import every_variant, labelled
 from shieldfl.errors import RangeError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StageClock, StartingPoint
 from shieldfl.methods.registry import MethodSettings, make_method
 
 CLIENTS = 4

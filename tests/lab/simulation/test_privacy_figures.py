@@ -13,8 +13,8 @@ import torch
 from lab.simulation.small_runs import fewer_samples, quick_synthetic_data, run_methods
 from shieldfl.lab.report.run_summary import summarise
 from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.federation import leaves_alone
 from shieldfl.lab.simulation.results import RunResult
-from shieldfl.lab.simulation.training_processes import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.methods.registry import BUILT_IN, MethodSettings, method_class
 from shieldfl.privacy.accountant import epsilon_of
@@ -230,6 +230,5 @@ def hooked(hook):
 )
 def test_a_model_that_may_keep_something_of_its_own_is_known(model, vectors, parameters):
     """Then there is no figure for who sees no participation, and clients train in one process."""
-    assert leaves_vectors_alone(model, Objective()) == vectors
-    assert leaves_parameters_alone(model, Objective()) == parameters
-    assert not leaves_vectors_alone(model, Objective(loss=torch.nn.functional.cross_entropy))
+    assert leaves_alone(model, Objective()) == (vectors, parameters)
+    assert not any(leaves_alone(model, Objective(loss=torch.nn.functional.cross_entropy)))

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.lab.simulation.compared_runs import ComparedRuns
-from shieldfl.lab.simulation.papers import FIGURES
+from shieldfl.lab.simulation.compared_runs import FIGURES, ComparedRuns
 from shieldfl.lab.simulation.results import (
     Interruption,
     MethodResult,

@@ -9,7 +9,7 @@ import shieldfl as sf
 from lab.simulation.small_runs import run_methods
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.training_processes import forward_products, threads_worth, training_device
+from shieldfl.lab.simulation.federation import forward_products, threads_worth, training_device
 from shieldfl.learning.networks import build_model
 from shieldfl.models.torch_bridge import exact_dtype
 
@@ -61,10 +61,11 @@ def test_a_small_model_trains_on_one_thread(three_before, threads):
 
 def test_a_large_step_is_worth_all_that_there_may_be(three_before):
     mlp, cnn = build_model("mlp", (1, 28, 28), 10, seed=0), build_model("simple-cnn", (3, 32, 32), 10, seed=0)
-    assert forward_products(mlp, (1, 28, 28)) == 784 * 256 + 256 * 128 + 128 * 10
     convolutions = 32 * 3 * 9 * 32 * 32 + 64 * 32 * 9 * 16 * 16
-    assert forward_products(cnn, (3, 32, 32)) == convolutions + 64 * 8 * 8 * 256 + 256 * 10
-    assert threads_worth(mlp, (1, 28, 28), 32, 3) == 1
-    assert threads_worth(mlp, (1, 28, 28), 2000, 3) == 3
-    assert threads_worth(cnn, (3, 32, 32), 32, 2) == 2
+    digit, picture = torch.zeros(1, 1, 28, 28), torch.zeros(1, 3, 32, 32)
+    assert forward_products(mlp, digit) == 784 * 256 + 256 * 128 + 128 * 10
+    assert forward_products(cnn, picture) == convolutions + 64 * 8 * 8 * 256 + 256 * 10
+    assert threads_worth(mlp, digit, 32, 3) == 1
+    assert threads_worth(mlp, digit, 2000, 3) == 3
+    assert threads_worth(cnn, picture, 32, 2) == 2
     assert cnn.training

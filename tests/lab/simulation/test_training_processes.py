@@ -18,13 +18,12 @@ from torch import nn
 
 from lab.simulation.small_runs import run_methods
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.lab.simulation import training_processes
+from shieldfl.lab.simulation import federation
 from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.federation import ClientTraining, can_copy_process
 from shieldfl.lab.simulation.task import Task
-from shieldfl.lab.simulation.training_processes import ClientTraining, can_copy_process
 from shieldfl.learning.local_trainer import LocalTrainer
-from shieldfl.learning.local_update import StartingPoint
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning.local_update import StageClock, StartingPoint
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.privacy.noise import gaussian_noise
 
@@ -77,8 +76,8 @@ def begun(monkeypatch):
 @pytest.mark.parametrize("most", [128, 3])
 def test_figures_are_those_of_one_process(most, begun, monkeypatch):
     """Scores, shares of their own, models in clusters, a dictionary; also where trainings wait for memory."""
-    monkeypatch.setattr(training_processes, "_MOST_TRAININGS", most)
-    monkeypatch.setattr(training_processes, "_MOST_BYTES", most << 20)
+    monkeypatch.setattr(federation, "_MOST_TRAININGS", most)
+    monkeypatch.setattr(federation, "_MOST_BYTES", most << 20)
     names = ["fedavg", "full-he", "mask-crypt"] if most == 128 else ["selective-shield", "sense-crypt"]
     alone = run_methods(SMALL, names, SETTINGS)
     assert not begun
@@ -251,7 +250,7 @@ def test_processes_end_with_the_one_that_began_them():
         import os, signal, sys
         sys.path.insert(0, {os.path.dirname(os.path.dirname(os.path.dirname(__file__)))!r})
         from multiprocessing import active_children
-        from shieldfl.lab.simulation.training_processes import ClientTraining
+        from shieldfl.lab.simulation.federation import ClientTraining
         from lab.simulation.test_training_processes import START, Sleeper
         training = ClientTraining([Sleeper()] * 2, print, 2)
         for client in range(2):

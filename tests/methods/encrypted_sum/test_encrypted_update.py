@@ -19,7 +19,7 @@ from shieldfl.authority.key_authority import KeyAuthority, SumKeyAuthority
 from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import encryptions, scheme_of, weighing_encryptions
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
-from shieldfl.learning.stages import StageClock
+from shieldfl.learning.local_update import StageClock
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_update import (
     MixedSum,

@@ -26,8 +26,8 @@ from shieldfl.lab.audit.attack import AuditInterrupted, OnFederation
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.lab.audit.views.observed_update import Flags, Floats
 from shieldfl.lab.audit.views.view import KnownChange, RecordedFederation, View, party_named
+from shieldfl.lab.simulation.federation import torch_threads
 from shieldfl.lab.simulation.runner import describe_environment
-from shieldfl.lab.simulation.training_processes import torch_threads
 from shieldfl.learning.local_trainer import LocalTrainer, Objective
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.registry import MethodSettings, checked_methods, make_method, method_class

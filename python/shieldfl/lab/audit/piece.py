@@ -44,7 +44,7 @@ from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, model_kind, party_named
 from shieldfl.lab.simulation.data import Dataset, load_dataset
-from shieldfl.lab.simulation.training_processes import end_with_parent
+from shieldfl.lab.simulation.federation import end_with_parent
 from shieldfl.learning.networks import build_model
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.torch_bridge import flatten

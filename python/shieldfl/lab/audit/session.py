@@ -41,8 +41,8 @@ from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Pi
 from shieldfl.lab.audit.views.view import model_kind, party_named
 from shieldfl.lab.report.output_files import LineFile, write_whole
 from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.simulation.federation import torch_threads
 from shieldfl.lab.simulation.runner import describe_environment
-from shieldfl.lab.simulation.training_processes import torch_threads
 from shieldfl.lab.simulation.written_run import commit_facts, digest_of, json_text
 from shieldfl.methods.registry import MethodSettings, checked_methods
 from shieldfl.settings import plain_settings

@@ -16,9 +16,9 @@ from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.build_info import build_info, machine_facts
 from shieldfl.encryption.registry import DEFAULT_KEY_BITS, POOLED, KeyBits, Scheme, calibrations, scheme_named
 from shieldfl.errors import RangeError
-from shieldfl.lab.fleet.cost_model import DeviceProfile, ModelProfile, SchemeProfile
+from shieldfl.lab.fleet.cost_source import DeviceProfile, ModelProfile, SchemeProfile
 from shieldfl.learning import MODELS
-from shieldfl.learning.stages import median_seconds
+from shieldfl.learning.local_update import median_seconds
 from shieldfl.masks import SelectionLimits, select
 from shieldfl.settings import Count, NotNegative, Settings, ThreadCounts, about
 
@@ -102,8 +102,9 @@ def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[],
     # Only here, so that a profile of the schemes alone needs no torch.
     import torch
 
+    from shieldfl.lab.simulation.federation import torch_threads
+    from shieldfl.learning.local_trainer import train_locally
     from shieldfl.learning.networks import build_model
-    from shieldfl.learning.sgd import train_locally
     from shieldfl.models.torch_bridge import parameter_layout
     from shieldfl.settings import TrainingSettings
 
@@ -114,17 +115,13 @@ def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[],
     features = torch.randn((samples, *settings.sample_shape), generator=generator)
     labels = torch.randint(settings.classes, (samples,), generator=generator)
 
-    def seconds_of(threads: int) -> float:
-        torch.set_num_threads(threads)
-        step = partial(train_locally, model, features, labels, training, seed=0)
-        return median_seconds(step, settings.seconds, threads=threads) / samples
+    step = partial(train_locally, model, features, labels, training, seed=0)
 
     def measure() -> ModelProfile:
-        before = torch.get_num_threads()
-        try:
-            seconds = {threads: seconds_of(threads) for threads in settings.thread_counts()}
-        finally:
-            torch.set_num_threads(before)
+        seconds = {}
+        for threads in settings.thread_counts():
+            with torch_threads(threads):
+                seconds[threads] = median_seconds(step, settings.seconds, threads=threads) / samples
         return ModelProfile(name, settings.sample_shape, parameter_layout(model).size, seconds)
 
     return measure

@@ -1,26 +1,481 @@
-"""Costs of several schemes, and where they come from: a device profile, or the paper."""
+"""What a round takes: who encrypts how much under each method, the seconds and bytes of every step, and whose they are.
+
+Costs come from a device profile, or from the paper. No model is trained here: a curve stands for its scores, and says
+what mask SenseCrypt's constraints ask for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist
+from typing import Annotated, Any, get_args
 
-from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import (
-    CostModel,
-    DeviceProfile,
-    EncryptionPlan,
-    MaskSettings,
-    SchemeProfile,
-    load_profile,
-    plan_encryption,
-)
-from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, Model
+import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import ArrayLike
+
+from shieldfl.encryption.registry import POOLED
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, FloatVector, IntVector, Model
 from shieldfl.learning import MODELS
+from shieldfl.masks import sense_crypt_budgets
 from shieldfl.methods.registry import named_method
+from shieldfl.rounds.method import Masks, NamedMethod
+from shieldfl.settings import NotNegative, Positive, Probability, Settings, Share, about, read_text
 
 __all__ = ["CostSource", "paper_cost_model", "paper_costs", "paper_costs_for", "paper_fleet"]
+
+
+BYTES_PER_CLEAR_VALUE = 4  # float32
+FORMAT = "shieldfl-device-profile"
+VERSION = 4
+_SLOWER = 1.05  # more than what measured times differ by
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
+MaybeSeconds = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
+SecondsByThreads = dict[Count, Seconds]
+
+
+@dataclass(frozen=True)
+class SchemeProfile:
+    """One scheme at one setting: seconds of a ciphertext, of encryption by number of threads, else with one."""
+
+    name: str
+    setting: str
+    values_per_ciphertext: Count
+    ciphertext_bytes: Seconds
+    encrypt_seconds: SecondsByThreads
+    add_seconds: Seconds
+    open_seconds: Seconds
+    adds_clear_values: bool
+    """Whether plain numbers can be added to ciphertexts. Else clients with different masks all encrypt their union."""
+    answer_seconds: MaybeSeconds = 0.0  # of asking the key authority, and its answer
+    answer_seconds_per_client: MaybeSeconds = 0.0  # of the total, beside these
+    clients_open: bool = False  # with that answer
+    pool_seconds: SecondsByThreads = field(default_factory=dict)
+    """Of making a randomiser ahead, by number of threads; a round pays for it as far as the client was not idle."""
+
+    @property
+    def serial_share(self) -> float:
+        """Of encryption, and of opening at clients: what more threads do not shorten (Amdahl)."""
+        return serial_share(self.encrypt_seconds)
+
+    def ciphertexts(self, values: Any) -> FloatVector:
+        return np.ceil(np.asarray(values, dtype=np.float64) / self.values_per_ciphertext)
+
+
+def _by_profile(seconds: Callable[..., FloatVector]) -> Callable[..., FloatVector]:
+    """Take each client's seconds from the costs of its own profile, or else from the model's."""
+
+    @wraps(seconds)
+    def chosen(costs: CostModel, fleet: Fleet, *arguments: Any) -> FloatVector:
+        found = seconds(costs, fleet, *arguments)
+        for path in dict.fromkeys(kind.profile for kind in fleet.kinds if kind.profile):
+            if path not in costs.clients:
+                raise ParameterError(
+                    f"the costs of the device profile {path}, which a client names, were not given"
+                )
+            own = np.repeat([kind.profile == path for kind in fleet.kinds], fleet.counts)
+            found = np.where(own, seconds(costs.clients[path], fleet, *arguments), found)
+        return found
+
+    return chosen
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """A scheme, and all around it that takes time: vectors over clients, in seconds of a client's own cores."""
+
+    scheme: SchemeProfile
+    train_seconds_per_sample: float
+    score_seconds_per_value: float = 0.0
+    select_seconds_per_value: float = 0.0
+    add_clear_seconds_per_value: float = 0.0
+    train_serial_share: float = 0.0
+    trains_on_accelerator: bool = False  # which scores and selects, too, whatever processor a client has
+    clients: Mapping[str, CostModel] = field(default_factory=dict, hash=False)
+    """The costs of clients that have a device profile of their own, by ``ClientKind.profile``."""
+    adds_on_arrival: bool = True  # and not only when the last update is there
+
+    @_by_profile
+    def train_seconds(self, fleet: Fleet) -> FloatVector:
+        stated = fleet.model.train_core_seconds_per_sample
+        per_sample = self.train_seconds_per_sample if stated is None else stated
+        work = fleet.samples * (per_sample * fleet.training.local_epochs)
+        return self._on_device(work, fleet, self.train_serial_share)
+
+    @_by_profile
+    def selection_seconds(self, fleet: Fleet) -> FloatVector:
+        """Return each client's seconds of scoring, and of selecting, (2, K)."""
+        each = np.array([[self.score_seconds_per_value], [self.select_seconds_per_value]])
+        return self._on_device(np.repeat(each * fleet.model.parameters, fleet.size, axis=1), fleet)
+
+    def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
+        """Return each client's seconds on all of its cores: of making randomisers, what it is not idle for."""
+        left: FloatVector = np.maximum(self.pool_seconds(fleet, fields) - fleet.idle_seconds, 0.0)
+        return self._encrypt_alone(fleet, fields) + left
+
+    @_by_profile
+    def _encrypt_alone(self, fleet: Fleet, fields: Any) -> FloatVector:
+        work = self.scheme.ciphertexts(fields) * self.scheme.encrypt_seconds[1]
+        return _on_cores(work, fleet, self.scheme.serial_share)
+
+    @_by_profile
+    def pool_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
+        """Return the seconds of making randomisers, whether idle or not; 0 for schemes without a pool."""
+        pool = self.scheme.pool_seconds or {1: 0.0}
+        work = self.scheme.ciphertexts(fields) * pool[1]
+        return _on_cores(work, fleet, serial_share(pool))
+
+    @_by_profile
+    def client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
+        work = self.scheme.ciphertexts(union_values) * self.scheme.open_seconds * self.scheme.clients_open
+        return _on_cores(work, fleet, self.scheme.serial_share)
+
+    def upload_bytes(self, fleet: Fleet, values: Any, fields: Any, sends_mask: bool) -> FloatVector:
+        """Return the bytes up: ciphertexts, whose ``fields`` hold ``values``, clear parameters, and the mask."""
+        sent = self.scheme.ciphertexts(fields) * self.scheme.ciphertext_bytes
+        sent += BYTES_PER_CLEAR_VALUE * (fleet.model.parameters - np.asarray(values, dtype=np.float64))
+        return sent + (math.ceil(fleet.model.parameters / 8) if sends_mask else 0)
+
+    def download_bytes(self, fleet: Fleet, union_values: Any) -> FloatVector:
+        """Return the bytes down: the model in the clear or, where clients open, the total with so many values."""
+        clear = fleet.model.parameters - (np.asarray(union_values) if self.scheme.clients_open else 0)
+        opened = self.scheme.ciphertext_bytes * self.scheme.clients_open
+        total = self.scheme.ciphertexts(union_values) * opened
+        return np.broadcast_to(total + float(BYTES_PER_CLEAR_VALUE) * clear, (fleet.size,))
+
+    def add_seconds(self, fleet: Fleet, values: Any) -> FloatVector:
+        """Return the aggregator's seconds, on all of its cores, for an update encrypted in ``values``."""
+        encrypted = np.asarray(values, dtype=np.float64)
+        work = self.scheme.ciphertexts(encrypted) * self.scheme.add_seconds
+        work += (fleet.model.parameters - encrypted) * self.add_clear_seconds_per_value
+        return work / fleet.aggregator.cores
+
+    def open_seconds(self, fleet: Fleet, values: Any, clients: Any) -> FloatVector:
+        """Return the key authority's seconds for a total, on as many cores as the aggregator's.
+
+        It opens it or, where clients do, answers for those who are in it, ``clients``.
+        """
+        one = self.scheme.answer_seconds + np.asarray(clients) * self.scheme.answer_seconds_per_client
+        one = one + (0.0 if self.scheme.clients_open else self.scheme.open_seconds)
+        return self.scheme.ciphertexts(values) * one / fleet.aggregator.cores
+
+    def _on_device(self, work: FloatVector, fleet: Fleet, serial: float = 1.0) -> FloatVector:
+        return work if self.trains_on_accelerator else _on_cores(work, fleet, serial)
+
+
+def _on_cores(work: FloatVector, fleet: Fleet, serial: float) -> FloatVector:
+    return work / (fleet.core_rate * speedup(fleet.cores, serial))
+
+
+def speedup(cores: Any, serial: float) -> FloatVector:
+    """Return how many times faster ``cores`` cores are than one, by Amdahl's law; below one core, the part of it."""
+    count = np.asarray(cores, dtype=np.float64)
+    more: FloatVector = 1.0 / (serial + (1.0 - serial) / np.maximum(count, 1.0))
+    return np.minimum(count, more)
+
+
+def serial_share(seconds_by_threads: dict[int, float]) -> float:
+    """Fit the share of work that more threads do not shorten, in [0, 1], by least squares over measured times."""
+    alone = seconds_by_threads[1]
+    threads = np.array([count for count in seconds_by_threads if count > 1], dtype=np.float64)
+    if not threads.size:
+        return 0.0
+    # seconds / alone = 1/n + serial * (1 - 1/n)
+    room = 1.0 - 1.0 / threads
+    above = np.array([seconds_by_threads[int(count)] / alone for count in threads]) - 1.0 / threads
+    return float(np.clip(room @ above / (room @ room), 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """The training step of one model: seconds of a sample in one epoch, by number of threads."""
+
+    name: str
+    sample_shape: tuple[Count, ...]
+    parameters: Count
+    train_seconds_per_sample: SecondsByThreads
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """Everything that was measured on one machine."""
+
+    machine: dict[str, Any]
+    schemes: tuple[SchemeProfile, ...]
+    score_seconds_per_value: Seconds
+    select_seconds_per_value: Seconds
+    add_clear_seconds_per_value: Seconds
+    model: ModelProfile | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """Where more threads are slower than fewer."""
+        tables = {f"{one.name} encrypts": one.encrypt_seconds for one in self.schemes}
+        if self.model is not None:
+            tables[f"{self.model.name} trains"] = self.model.train_seconds_per_sample
+        return [
+            f"{what} {seconds[more] / seconds[fewer]:.2f} times as slowly with {more} threads as with {fewer}. "
+            "Calibrate again while nothing else runs; if that does not help, give clients of this kind fewer cores."
+            for what, seconds in tables.items()
+            for fewer, more in pairwise(sorted(seconds))
+            if seconds[more] > _SLOWER * seconds[fewer]
+        ]
+
+    def __post_init__(self) -> None:
+        names = [scheme.name for scheme in self.schemes]
+        if not names or len(set(names)) < len(names):
+            raise ParameterError("a device profile needs schemes, each of them once")
+        tables = [] if self.model is None else [self.model.train_seconds_per_sample]
+        for scheme in self.schemes:
+            pooled = scheme.pool_seconds or scheme.name.endswith(POOLED)
+            tables += [scheme.encrypt_seconds, *([scheme.pool_seconds] if pooled else [])]
+        if any(1 not in table for table in tables):
+            raise ParameterError("encryption and training must have been measured with one thread")
+
+    @property
+    def scheme_names(self) -> tuple[str, ...]:
+        return tuple(scheme.name for scheme in self.schemes)
+
+    def cost_model(self, scheme: str) -> CostModel:
+        """Return the costs of rounds under a scheme; training is free where no model was measured.
+
+        Raises ParameterError for a scheme that was not measured.
+        """
+        measured = [one for one in self.schemes if one.name == scheme]
+        if not measured:
+            raise ParameterError(f"{scheme!r} was not measured: choose one of {', '.join(self.scheme_names)}")
+        per_sample = {1: 0.0} if self.model is None else self.model.train_seconds_per_sample
+        return CostModel(
+            scheme=measured[0],
+            train_seconds_per_sample=per_sample[1],
+            score_seconds_per_value=self.score_seconds_per_value,
+            select_seconds_per_value=self.select_seconds_per_value,
+            add_clear_seconds_per_value=self.add_clear_seconds_per_value,
+            train_serial_share=0.0 if self.model is None else serial_share(per_sample),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, "version": VERSION, **msgspec.json.decode(msgspec.json.encode(self))}
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_json(cls, document: Any) -> DeviceProfile:
+        """Read what :meth:`to_json` returned. Raises DataError."""
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise DataError("this is no device profile: make one with shieldfl profile calibrate")
+        if document.get("version") != VERSION:
+            raise DataError(f"the device profile is of another version than {VERSION}: calibrate again")
+        stated = {key: value for key, value in document.items() if key not in ("format", "version")}
+        try:
+            profile = msgspec.convert(stated, cls, str_keys=True)
+        except (ParameterError, msgspec.ValidationError) as error:
+            raise DataError(f"the device profile is damaged: {error}") from error
+        if profile.to_json() != document:
+            raise DataError("the device profile is damaged: it lacks keys or has unknown ones")
+        return profile
+
+
+def load_profile(path: str | Path) -> DeviceProfile:
+    text = read_text(path, "device profile")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"the device profile {path} is no JSON: give the path of its file") from error
+    return DeviceProfile.from_json(document)
+
+
+# Of the grid on which curves are kept: fine where few positions hold much.
+_POINTS = 2049
+_SMALLEST_SHARE = 1e-6
+
+
+@dataclass(frozen=True)
+class SensitivityCurve:
+    """Cumulated share of the sensitivity over the share of positions, most sensitive first; both from 0 to 1."""
+
+    position_shares: tuple[float, ...]
+    sensitivity_shares: tuple[float, ...]
+
+    @classmethod
+    def log_normal(cls, deviation: float = 2.0) -> SensitivityCurve:
+        """Return the curve of log-normal scores; ``deviation`` is that of the natural logarithm, 0 for equal scores.
+
+        The share of the top q is Phi(deviation - z) with Phi(z) = 1 - q.
+        """
+        normal, fine = NormalDist(), np.geomspace(_SMALLEST_SHARE, 1.0, _POINTS - 1)
+        at = np.concatenate(([0.0], fine[:-1], [1.0]))
+        inner = [normal.cdf(deviation - normal.inv_cdf(1.0 - share)) for share in at[1:-1].tolist()]
+        return cls(tuple(at.tolist()), (0.0, *inner, 1.0))
+
+    def least_ratio(self, sensitivity_share: ArrayLike) -> FloatVector:
+        """Return the smallest share of positions that holds these shares of the sensitivity."""
+        # Each sensitivity share once, with the fewest positions that reach it.
+        held, first = np.unique(np.asarray(self.sensitivity_shares), return_index=True)
+        wanted = np.asarray(sensitivity_share, dtype=np.float64)
+        ratios: FloatVector = np.interp(wanted, held, np.asarray(self.position_shares)[first])
+        return ratios
+
+    def best_ratio(self, cost_weight: float = 1.0) -> float:
+        """Return the share of positions whose gain exceeds their cost: what eq. 9 chooses without constraints."""
+        widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
+        return float(widths[gains > cost_weight * widths].sum())
+
+
+@dataclass(frozen=True)
+class MaskSettings(Settings):
+    """What decides the sizes of masks.
+
+    A client must encrypt the share 1 - C exp(-B alpha) of the sensitivity (SenseCrypt, eq. 7). The defaults of C and B
+    are the paper's for FMNIST; for CIFAR-10 it has C = 0.5 and B = 2 (section 4.1).
+    """
+
+    exposed_share: Annotated[
+        Probability, about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C")
+    ] = 0.7
+    exposure_decay: Annotated[
+        NotNegative, about("Of sense-crypt: how fast that falls as the budget grows.", symbol="B")
+    ] = 1.3
+    uniform_ratio: Annotated[
+        Share | None,
+        about(
+            "Share of the parameters that mask-crypt and fedml-he encrypt at every client; default: as many as the "
+            "union of sense-crypt's masks over the whole fleet, at which its paper compares (section 4.2)."
+        ),
+    ] = None
+    mask_overlap: Annotated[
+        Probability,
+        about(
+            "Where the union of sense-crypt's masks lies between the largest one (1: nested masks, as equal scores "
+            "give) and that of independent ones (0)."
+        ),
+    ] = 0.5
+    """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py); see also
+    :func:`packed_fields`."""
+    cost_weight: Annotated[
+        Positive,
+        about(
+            "Of sense-crypt: what a position costs over what it protects (eq. 9); inf to encrypt as little as the "
+            "constraints allow.",
+            symbol="beta_1 / beta_2",
+            words={"inf": math.inf},
+        ),
+    ] = 1.0
+    curve: SensitivityCurve = field(default_factory=SensitivityCurve.log_normal)
+
+    def mask_ratios(self, budgets: FloatVector) -> tuple[FloatVector, FloatVector]:
+        """Return the share of positions that each client encrypts, and by how much its budget, alpha, falls short.
+
+        The share is the best one (eq. 9), raised to what security asks for (eq. 7), up to the budget (eq. 6).
+        """
+        floors = 1.0 - self.exposed_share * np.exp(-self.exposure_decay * budgets)
+        needed = self.curve.least_ratio(floors)
+        wanted = np.maximum(needed, self.curve.best_ratio(self.cost_weight))
+        return np.minimum(wanted, budgets), np.maximum(needed - budgets, 0.0)
+
+
+@dataclass(frozen=True)
+class EncryptionPlan:
+    """What each client encrypts in a round, and which steps it takes for it."""
+
+    method: str
+    values: IntVector  # encrypted by each client, (K,)
+    fields: IntVector
+    """In the ciphertexts of each client, (K,): its values, and zeros in positions that only others selected."""
+    groups: IntVector  # which clients are summed together, from 0, (K,)
+    union_values: IntVector  # positions in which a group's total is encrypted, (G,)
+    scores: bool
+    selects: bool
+    sends_mask: bool
+    budget_shortfall: FloatVector  # by how much each client's budget is below what its constraints ask for
+
+
+def simulated_method(name: str) -> NamedMethod:
+    """Return what a method's class says. Raises ParameterError where that is not how much its clients encrypt."""
+    stated = named_method(name)
+    if stated.masks not in get_args(Masks):
+        raise ParameterError(
+            f"{name} cannot be simulated: its class does not say how much clients encrypt, one of "
+            f"{', '.join(get_args(Masks))}"
+        )
+    return stated
+
+
+def plan_encryption(
+    method: str, fleet: Fleet, scheme: SchemeProfile, settings: MaskSettings | None = None
+) -> EncryptionPlan:
+    """Say what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
+
+    Budgets are those of SenseCrypt (section 3.2), with masks (eqs. 6 to 9) of each cluster; clients of a scheme whose
+    ciphertexts take no plain numbers encrypt their cluster's union instead. One share is for all, of a mask that they
+    agree on. Raises ParameterError as :func:`simulated_method` does.
+    """
+    stated = simulated_method(method)
+    chosen = settings or MaskSettings()
+    parameters = fleet.model.parameters
+    if stated.masks == "budgets":
+        ratios, shortfall = chosen.mask_ratios(fleet_budgets(fleet))
+        groups, union_values = fleet.clusters, _positions(_unions(fleet, ratios, chosen), parameters)
+        values = _positions(ratios, parameters) if scheme.adds_clear_values else union_values[groups]
+        fields = packed_fields(values, union_values[groups], scheme, chosen.mask_overlap)
+    else:
+        if stated.masks in ("nothing", "everything"):
+            share = 1.0 if stated.masks == "everything" else 0.0
+        elif chosen.uniform_ratio is not None:
+            share = chosen.uniform_ratio
+        else:
+            share = float(_unions(fleet, chosen.mask_ratios(fleet_budgets(fleet))[0], chosen).max())
+        union_values = np.atleast_1d(_positions(share, parameters))
+        values = fields = np.full(fleet.size, union_values[0])
+        groups, shortfall = np.zeros(fleet.size, dtype=np.int64), np.zeros(fleet.size)
+    each = stated.masks_each_round
+    return EncryptionPlan(method, values, fields, groups, union_values, each, each, each, shortfall)
+
+
+def fleet_budgets(fleet: Fleet) -> FloatVector:
+    """Return alpha of each client; ciphertexts go up (Algorithm 3), so the way up is the bandwidth that counts."""
+    return sense_crypt_budgets(fleet.upload_bytes_per_second, fleet.cores * fleet.core_rate, fleet.clusters)
+
+
+def union_ratio(ratios: FloatVector, overlap: float) -> float:
+    independent = 1.0 - float(np.prod(1.0 - ratios))
+    return overlap * float(ratios.max()) + (1.0 - overlap) * independent
+
+
+def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeProfile, overlap: float) -> IntVector:
+    """Estimate the fields of the ciphertexts that clients send when they pack in the order of their union.
+
+    A share ``overlap`` of a client's is taken to be its first ones, the others to lie at random in the rest.
+    """
+    first = overlap * values
+    rest = unions - first
+    chance = np.divide(values - first, rest, out=np.zeros(values.size), where=rest > 0.0)
+    hit = 1.0 - (1.0 - np.minimum(chance, 1.0)) ** scheme.values_per_ciphertext
+    fields: IntVector = np.ceil(first + rest * hit - 1e-6).astype(np.int64)
+    return np.clip(fields, values, unions)
+
+
+def _unions(fleet: Fleet, ratios: FloatVector, settings: MaskSettings) -> FloatVector:
+    clusters = range(len(fleet.cluster_names))
+    return np.array([union_ratio(ratios[fleet.clusters == one], settings.mask_overlap) for one in clusters])
+
+
+def _positions(shares: float | FloatVector, parameters: int) -> IntVector:
+    # Rounded up, so that a mask holds the share that is asked for; the epsilon takes back rounding alone.
+    whole: IntVector = np.ceil(np.asarray(shares) * parameters - 1e-6).astype(np.int64)
+    return np.clip(whole, 0, parameters)
 
 
 _CPUS_AND_MEGABYTES_PER_SECOND = ((24, 50), (16, 45), (12, 40), (10, 35), (8, 30))

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from shieldfl.lab.fleet.cost_model import MaskSettings, simulated_method
-from shieldfl.lab.fleet.cost_source import CostSource
+from shieldfl.lab.fleet.cost_source import CostSource, MaskSettings, simulated_method
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate
 from shieldfl.quantities import MISSING, bytes_text, seconds_text, share_text

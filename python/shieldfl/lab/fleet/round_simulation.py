@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import CostModel, EncryptionPlan, MaskSettings, plan_encryption
+from shieldfl.lab.fleet.cost_source import CostModel, EncryptionPlan, MaskSettings, plan_encryption
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.settings import Positive, Probability, Settings, about
 
@@ -86,8 +86,7 @@ class FleetRounds:
     @property
     def idle(self) -> FloatArray:
         waiting = self.cluster_seconds[:, self.plan.groups] - self.client_seconds - self.download
-        staying: FloatArray = np.where(self.dropped, 0.0, np.maximum(waiting, 0.0))
-        return staying
+        return np.where(self.dropped, 0.0, np.maximum(waiting, 0.0))
 
     @property
     def idle_share(self) -> FloatVector:

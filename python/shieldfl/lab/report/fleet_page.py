@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import CostModel
+from shieldfl.lab.fleet.cost_source import CostModel
 from shieldfl.lab.fleet.fleet_simulation import (
     FleetSimulation,
     FleetSummary,

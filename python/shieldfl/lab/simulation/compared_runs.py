@@ -1,18 +1,21 @@
-"""What :func:`shieldfl.run` gives back: methods side by side, for each seed, as figures, tables, files and models."""
+"""What :func:`shieldfl.run` gives back, and experiment files, which put figures of papers beside it.
+
+Methods stand side by side, for each seed, as figures, tables, files and models.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from io import StringIO
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from shieldfl.array_view import as_unsigned
@@ -20,8 +23,33 @@ from shieldfl.build_info import require
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.report.output_files import csv_text, write_json, write_whole
 from shieldfl.lab.report.run_summary import describe_run, flat_record
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import NO_RUN, STAGES, ZONES, MethodResult, RoundRecord, RunResult
-from shieldfl.quantities import accuracy_text, bytes_text, epsilon_text, metric_text, seconds_text, share_text
+from shieldfl.methods.registry import BUILT_IN, MethodSettings, checked_methods
+from shieldfl.quantities import (
+    MISSING,
+    accuracy_text,
+    bytes_text,
+    epsilon_text,
+    metric_text,
+    ratio_text,
+    seconds_text,
+    share_text,
+)
+from shieldfl.settings import Settings, Text, about, parse_toml, read_settings, read_text, table_of, tables_of
+
+__all__ = [
+    "FIGURES",
+    "ComparedFigure",
+    "ComparedRuns",
+    "Experiment",
+    "PaperFigure",
+    "Spread",
+    "compare_figures",
+    "load_experiment",
+    "parse_experiment",
+]
+
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +57,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from shieldfl.lab.simulation.method_run import LastModels
-
-__all__ = ["ComparedRuns", "Spread"]
 
 
 class Spread(NamedTuple):
@@ -104,46 +130,54 @@ def _bytes(record: RoundRecord) -> float:
     return record.bytes_up + record.bytes_down
 
 
-_READ: dict[str, tuple[str, Callable[[MethodResult], float], Callable[[float], str]]] = {
-    "accuracy": ("accuracy", attrgetter("last.accuracy"), accuracy_text),
-    "best_accuracy": ("accuracy, best round", attrgetter("best_accuracy"), accuracy_text),
-    "personalised_accuracy": (
+FIGURES = {
+    "accuracy": MethodFigure("accuracy", attrgetter("last.accuracy"), accuracy_text),
+    "best_accuracy": MethodFigure("accuracy, best round", attrgetter("best_accuracy"), accuracy_text),
+    "personalised_accuracy": MethodFigure(
         "accuracy, personalised",
         attrgetter("last.personalised_accuracy"),
         accuracy_text,
     ),
-    "matched_accuracy": (
+    "matched_accuracy": MethodFigure(
         "accuracy, on each client's own labels",
         attrgetter("last.matched_accuracy"),
         accuracy_text,
     ),
-    "converged_round": ("converged in round", _until_converged(lambda _: 1.0), "{:g}".format),
-    "bytes_to_convergence": ("up and down, a client until convergence", _until_converged(_bytes), bytes_text),
-    "seconds_to_convergence": (
+    "converged_round": MethodFigure("converged in round", _until_converged(lambda _: 1.0), "{:g}".format),
+    "bytes_to_convergence": MethodFigure(
+        "up and down, a client until convergence", _until_converged(_bytes), bytes_text
+    ),
+    "seconds_to_convergence": MethodFigure(
         "time until convergence",
         _until_converged(lambda record: record.seconds),
         seconds_text,
     ),
     **{
-        f"{zone}_share": (f"{zone} share", partial(MethodResult.zone_share, zone=zone), share_text)
+        f"{zone}_share": MethodFigure(
+            f"{zone} share", partial(MethodResult.zone_share, zone=zone), share_text
+        )
         for zone in ZONES
     },
-    **{f"{one}_seconds": (f"{one}, a round", _seconds(one, False), seconds_text) for one in STAGES},
     **{
-        f"{one}_seconds_per_client": (f"{one}, a round and client", _seconds(one, True), seconds_text)
+        f"{one}_seconds": MethodFigure(f"{one}, a round", _seconds(one, False), seconds_text)
         for one in STAGES
     },
-    "round_seconds": ("whole round", _of_round("seconds"), seconds_text),
-    "bytes_up": ("up, a round and client", _of_round("bytes_up"), bytes_text),
-    "bytes_down": ("down, a round and client", _of_round("bytes_down"), bytes_text),
-    "total_bytes": (
+    **{
+        f"{one}_seconds_per_client": MethodFigure(
+            f"{one}, a round and client", _seconds(one, True), seconds_text
+        )
+        for one in STAGES
+    },
+    "round_seconds": MethodFigure("whole round", _of_round("seconds"), seconds_text),
+    "bytes_up": MethodFigure("up, a round and client", _of_round("bytes_up"), bytes_text),
+    "bytes_down": MethodFigure("down, a round and client", _of_round("bytes_down"), bytes_text),
+    "total_bytes": MethodFigure(
         "up and down, a client in all rounds",
         lambda one: sum(map(_bytes, one.rounds)),
         bytes_text,
     ),
-    "epsilon": ("ε", attrgetter("last.epsilon"), epsilon_text),
+    "epsilon": MethodFigure("ε", attrgetter("last.epsilon"), epsilon_text),
 }
-FIGURES = {name: MethodFigure(*one) for name, one in _READ.items()}
 """By the name that experiment files give them."""
 _OF_RUNS = {name: one for name, one in FIGURES.items() if name != "accuracy"}
 _OF_RUNS["seconds"] = FIGURES["round_seconds"]
@@ -197,11 +231,8 @@ class ComparedRuns:
         values = []
         for run in self.runs:
             result = self._result(run, method)
-            if _is_short(run, result):
-                values.append(math.nan)
-            else:
-                is_metric = name in self.metrics
-                values.append(result.last.measured(name) if is_metric else _OF_RUNS[name].read(result))
+            read = result.last.measured(name) if name in self.metrics else _OF_RUNS[name].read(result)
+            values.append(math.nan if _is_short(run, result) else read)
         return Spread(np.array(values))
 
     def difference(self, method: str, base: str, name: str) -> Spread:
@@ -282,26 +313,21 @@ class ComparedRuns:
 
         The last column compares the first metric with the first method's, seed by seed. Notes stand below.
         """
-        require("rich")
-        from rich.box import SIMPLE
-        from rich.console import Console
-        from rich.table import Table
-
         lead, base = self.metrics[0], self.methods[0]
         writing: dict[str, Callable[[float], str]] = {
             name: partial(metric_text, name=name) for name in self.metrics
         }
         writing |= {name: _OF_RUNS[name].text for name in _HEADS}
         compares = [f"{lead} less {base}'s"] if len(self.methods) > 1 else []
-        table = Table("method", *self.metrics, *_HEADS.values(), *compares, box=SIMPLE)
+        rows = [["method", *self.metrics, *_HEADS.values(), *compares]]
         for method in self.methods:
             cells = [self.figure(method, name).text(write) for name, write in writing.items()]
             if compares:
                 other = self.difference(method, base, lead)
                 cells.append("" if method == base else other.text(writing[lead]))
-            table.add_row(method, *cells)
-        text = StringIO()
-        Console(file=text, width=200, color_system=None, force_jupyter=False).print(table)
+            rows.append([method, *cells])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows.insert(1, ["─" * width for width in widths])
         several = len(self.seeds) > 1
         notes: dict[str, None] = {}
         for seed, run in zip(self.seeds, self.runs, strict=True):
@@ -312,7 +338,7 @@ class ComparedRuns:
                 notes |= dict.fromkeys(f"{one.method}: {note}" for note in one.notes[1:])
         lines = [
             f"{describe_run(self.runs[0])}, seed{'s' * several} {', '.join(map(str, self.seeds))}",
-            *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()),
+            *("   ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
             "Bytes are a client's in a round, time is a whole round's"
             f"{'; ± is the standard deviation over the seeds' * several}.",
             *notes,
@@ -344,3 +370,134 @@ class ComparedRuns:
 
 def _is_short(run: RunResult, result: MethodResult) -> bool:
     return bool(len(result.rounds) < run.config["rounds"])
+
+
+@dataclass(frozen=True)
+class PaperFigure(Settings):
+    """One published figure.
+
+    Raises ParameterError for a figure that is not in :data:`FIGURES`, or numbers that are none. Where ``against`` names
+    another method, the figure is that method's, divided by ``method``'s: how many times less it takes.
+    """
+
+    source: Annotated[Text, about("Paper and table.")]
+    method: str
+    figure: Annotated[str, about("What of a run it is.", choices=tuple(FIGURES))]
+    value: Annotated[
+        tuple[float, ...], Meta(min_length=1, max_length=2), about("A number, or the two ends of a range.")
+    ]
+    against: str | None = None
+    note: Annotated[str, about("How the paper's setting differs from the one here.")] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.value[0] > self.value[-1]:
+            raise ParameterError("a paper's value is a number, or two with the smaller one first")
+
+    @property
+    def label(self) -> str:
+        """What is compared."""
+        label = FIGURES[self.figure].label
+        return label if self.against is None else f"{label}: {self.against} / {self.method}"
+
+    def text(self, value: float) -> str:
+        """Write a value of this figure."""
+        return FIGURES[self.figure].text(value) if self.against is None else ratio_text(value, 1.0) or MISSING
+
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A published figure and ours; NaN where the run has none."""
+
+    paper: PaperFigure
+    ours: float
+
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """Return method, figure, ours, the paper's and its source, as text."""
+        paper = self.paper
+        stated = [paper.text(value) for value in dict.fromkeys(paper.value)]
+        source = f"{paper.source}; {paper.note}" if paper.note else paper.source
+        return paper.method, paper.label, paper.text(self.ours), " to ".join(stated), source
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        stated = asdict(self.paper)
+        value = stated.pop("value")
+        ours = self.ours if math.isfinite(self.ours) else None
+        return stated | {"least": value[0], "most": value[-1], "ours": ours}
+
+
+def compare_figures(result: RunResult, papers: Sequence[PaperFigure]) -> tuple[ComparedFigure, ...]:
+    """Read each figure off the run. Raises ParameterError for a method that did not run."""
+    methods = {method.method: method for method in result.methods}
+    compared = []
+    for paper in papers:
+        for name in (paper.method, paper.against):
+            if name is not None and name not in methods:
+                raise ParameterError(f"{paper.source}: the run has no method {name!r}")
+        read = FIGURES[paper.figure].read
+        ours = read(methods[paper.method])
+        if paper.against is not None:
+            ours = read(methods[paper.against]) / ours if ours else math.nan
+        compared.append(ComparedFigure(paper, ours))
+    return tuple(compared)
+
+
+_SECTIONS = ("title", "methods", "run", "settings", "paper")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What an experiment file says."""
+
+    title: str
+    config: RunConfig
+    methods: tuple[str, ...]
+    settings: MethodSettings
+    paper: tuple[PaperFigure, ...] = ()
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Read an experiment file.
+
+    Raises DataError for a file that cannot be read, ParameterError as :func:`parse_experiment`, with the file's name.
+    """
+    text = read_text(path, "experiment file")
+    try:
+        return parse_experiment(text)
+    except ParameterError as error:
+        raise ParameterError(f"{path}: {error}") from None
+
+
+def parse_experiment(text: str) -> Experiment:
+    """Make an experiment of the text of an experiment file.
+
+    ``methods`` lists names of methods, or is ``"all"`` for those of this package. ``title`` may say what it is.
+    ``[run]`` may have the settings of :class:`shieldfl.lab.simulation.config.RunConfig`, ``[settings.METHOD]`` that
+    method's, and each ``[[paper]]`` has those of :class:`PaperFigure`.
+
+    Raises ParameterError that names the table and the key: for text that is not TOML, unknown or missing keys,
+    unknown methods, and values of another type or out of range.
+    """
+    document = parse_toml(text, _SECTIONS, "the file")
+    methods, title = document.get("methods"), document.get("title", "")
+    if methods != "all" and (not isinstance(methods, list) or not methods):
+        raise ParameterError('the file lacks methods: write methods = ["fedavg", ...] above the first table')
+    if not isinstance(title, str):
+        raise ParameterError(f"title must be a text, not {title!r}")
+    named = tuple(BUILT_IN) if methods == "all" else checked_methods(methods)
+    settings, tables = MethodSettings(), table_of(document, "settings")
+    for name in tables:
+        try:
+            settings = settings.changed(name, table_of(tables, name, "settings."))
+        except ParameterError as error:
+            raise ParameterError(f"[settings.{name}] {error}") from None
+    config = read_settings(RunConfig, table_of(document, "run"), "[run]")
+    papers = []
+    for number, table in enumerate(tables_of(document, "paper"), start=1):
+        where = f"[[paper]] {number}"
+        papers.append(read_settings(PaperFigure, table, where))
+        for one in (papers[-1].method, papers[-1].against):
+            if one is not None and one not in named:
+                raise ParameterError(f"{where} is about the method {one!r}, which methods does not name")
+    return Experiment(title, config, named, settings, tuple(papers))

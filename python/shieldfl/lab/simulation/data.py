@@ -446,14 +446,11 @@ def _shares(clients: int, alpha: float, generator: np.random.Generator) -> npt.N
 
 def _level(parts: list[IndexArray]) -> None:
     """Move a sample of the largest client (the first of equals) to each that has none."""
-    sizes = [part.size for part in parts]
-    for client in range(len(parts)):
-        if not sizes[client]:
-            giver = int(np.argmax(sizes))
-            parts[client] = np.append(parts[client], parts[giver][-1])
-            parts[giver] = parts[giver][:-1]
-            sizes[client] += 1
-            sizes[giver] -= 1
+    sizes = np.array([part.size for part in parts])
+    for client in np.flatnonzero(sizes == 0):
+        giver = int(sizes.argmax())
+        parts[client], parts[giver] = parts[giver][-1:], parts[giver][:-1]
+        sizes[giver] -= 1
 
 
 LabelledSamples = tuple[torch.Tensor, torch.Tensor]

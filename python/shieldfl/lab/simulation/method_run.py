@@ -18,20 +18,18 @@ from shieldfl.array_view import address_of, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset, LabelledSamples, label_shares, synthetic_shares
-from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging_window
-from shieldfl.lab.simulation.training_processes import (
+from shieldfl.lab.simulation.federation import (
+    EmbeddedFederation,
     can_copy_process,
-    leaves_parameters_alone,
-    leaves_vectors_alone,
+    leaves_alone,
     threads_worth,
     torch_threads,
     training_device,
 )
+from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging_window
 from shieldfl.lab.simulation.written_run import KeptMethod
-from shieldfl.learning.local_trainer import LocalTrainer, Objective
+from shieldfl.learning.local_trainer import EVALUATION_BATCH, LocalTrainer, Objective, correct_by_class
 from shieldfl.learning.local_update import StartingPoint
-from shieldfl.learning.sgd import EVALUATION_BATCH, correct_by_class
 from shieldfl.methods.model_adaptation import count_trained
 from shieldfl.models.torch_bridge import (
     flatten,
@@ -250,10 +248,11 @@ class MethodRun:
         else:
             self._shares = kept.shares
             self._account.restore(kept.account)
-        shape, dtype = dataset.feature_shape, dataset.train_features.dtype
         # A large batch is worth threads where a step of training is not.
         self._measured_on = (
-            None if processes == 1 else threads_worth(model, shape, EVALUATION_BATCH, processes, dtype)
+            torch.get_num_threads()
+            if processes == 1
+            else threads_worth(model, dataset.train_features, EVALUATION_BATCH, processes)
         )
         labels, shares = dataset.train_labels, None
         if self._objective.loss is None and not self._objective.metrics and labels.ndim == 1:
@@ -276,9 +275,8 @@ class MethodRun:
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
-        if processes > 1 and not (
-            device.type == "cpu" and leaves_vectors_alone(model, self._objective) and can_copy_process()
-        ):
+        vectors_alone, parameters_alone = leaves_alone(model, self._objective)
+        if processes > 1 and not (device.type == "cpu" and vectors_alone and can_copy_process()):
             processes = 1
         initial = GlobalModel(flatten(model), flatten_buffers(model))
         self.federation = (federation or EmbeddedFederation)(
@@ -293,8 +291,7 @@ class MethodRun:
             layout=update_layout(model),
             account=self._account,
             kept=None if kept is None else kept.federation,
-            clients_keep_nothing=leaves_parameters_alone(model, self._objective)
-            and method.clients_keep_nothing,
+            clients_keep_nothing=parameters_alone and method.clients_keep_nothing,
             processes=min(processes, config.clients),
         )
         merged = [initial.starting_point()] if kept is None else self._merged()[1]
@@ -320,7 +317,7 @@ class MethodRun:
     def run(
         self,
         on_round: Callable[[str, RoundRecord], None] | None,
-        keep: Callable[[MethodRun], None] | None = None,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
         """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on.
 
@@ -353,8 +350,7 @@ class MethodRun:
                     break
                 seconds = time.perf_counter() - start + traffic.saved_seconds
                 records.append(self._record(number, traffic, seconds))
-                if keep is not None:
-                    keep(self)
+                keep()
                 if on_round is not None:
                     on_round(self.name, records[-1])
         finally:

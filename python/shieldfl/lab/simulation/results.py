@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from statistics import fmean, median
 from typing import Any
+
+import msgspec
 
 from shieldfl.array_view import as_count
 from shieldfl.errors import DataError, ParameterError
@@ -199,19 +201,10 @@ class Timing:
     setup_bytes_down: float
     first_round_apart: bool
     """Whether there were later rounds to tell the first from; else it is all that there is."""
-
-    @property
-    def other_seconds(self) -> float:
-        """What no stage is charged for, such as messages on their way down."""
-        return max(0.0, self.protection_seconds - sum(self.stage_seconds.values()))
-
-    @property
-    def round_seconds(self) -> float:
-        """A whole round, with the training that was timed together."""
-        return self.train_seconds + self.protection_seconds
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"other_seconds": self.other_seconds, "round_seconds": self.round_seconds}
+    other_seconds: float
+    """What no stage is charged for, such as messages on their way down."""
+    round_seconds: float
+    """A whole round, with the training that was timed together."""
 
 
 def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
@@ -223,7 +216,9 @@ def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
 
 def _timing(method: MethodResult, alike: Iterable[MethodResult]) -> Timing:
     rounds, first = method.repeated_rounds, method.rounds[0]
-    stages = dict.fromkeys(stage for record in rounds for stage in record.stage_seconds if stage != "train")
+    train = median(other.stage_seconds("train") for other in alike)
+    names = dict.fromkeys(stage for record in rounds for stage in record.stage_seconds if stage != "train")
+    stages = {stage: method.stage_seconds(stage) for stage in names}
     costs = {
         name: fmean(getattr(record, name) for record in rounds)
         for name in ("protection_seconds", "bytes_up", "bytes_down")
@@ -234,12 +229,14 @@ def _timing(method: MethodResult, alike: Iterable[MethodResult]) -> Timing:
     }
     return Timing(
         trained_alike=tuple(other.method for other in alike),
-        train_seconds=median(other.stage_seconds("train") for other in alike),
-        stage_seconds={stage: method.stage_seconds(stage) for stage in stages},
+        train_seconds=train,
+        stage_seconds=stages,
         setup_seconds=method.setup_seconds + once["protection_seconds"],
         setup_bytes_up=once["bytes_up"],
         setup_bytes_down=once["bytes_down"],
         first_round_apart=method.alternates or len(method.rounds) > 1,
+        other_seconds=max(0.0, costs["protection_seconds"] - sum(stages.values())),
+        round_seconds=train + costs["protection_seconds"],
         **costs,
     )
 
@@ -289,40 +286,27 @@ class RunResult:
         timings = compare_timings(self.methods)
         for entry, method, timing in zip(cleaned["methods"], self.methods, timings, strict=True):
             entry["hidden_share"] = plain_json(method.hidden_share)
-            entry["timing"] = plain_json(timing.to_json())
-        if self.interrupted is not None and self.interrupted.error is None:
-            del cleaned["interrupted"]["error"]
+            entry["timing"] = plain_json(asdict(timing))
         return cleaned
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
         """Return what :meth:`to_json` wrote. Raises DataError for anything else."""
         try:
-            known = {one.name: facts[one.name] for one in fields(cls) if one.name != "audit"}
-            known["audit"] = facts.get("audit")
-            stopped = known["interrupted"]
-            if stopped is not None:
-                known["interrupted"] = Interruption(**{**stopped, "not_begun": tuple(stopped["not_begun"])})
-            known["metrics"] = tuple(known["metrics"])
-            known["methods"] = [_method(entry) for entry in known["methods"]]
-            return cls(**known)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            methods = [
+                one | {name: _number(one[name]) for name in ("delta", "rounds")} for one in facts["methods"]
+            ]
+            return msgspec.convert({**facts, "methods": methods}, cls)
+        except (AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
             raise DataError(NO_RUN) from error
-
-
-def _method(entry: Mapping[str, Any]) -> MethodResult:
-    read = {one.name: entry[one.name] for one in fields(MethodResult)}
-    read["delta"] = _number(read["delta"])
-    read["rounds"] = [RoundRecord(**_number(record)) for record in read["rounds"]]
-    return MethodResult(**read)
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _number(one) for name, one in value.items()}
-    if isinstance(value, str):
-        return float(value)
-    return math.nan if value is None else value
+    if isinstance(value, list):
+        return list(map(_number, value))
+    return math.nan if value is None else float(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from shieldfl.lab.simulation.data import (
     deal_out,
     load_dataset,
 )
+from shieldfl.lab.simulation.federation import threads_worth, torch_threads, training_device
 from shieldfl.lab.simulation.method_run import LastModels, MethodRun
 from shieldfl.lab.simulation.results import EndedRuns, Interruption, RoundRecord, RunInterrupted, RunResult
 from shieldfl.lab.simulation.task import Task, as_samples, load_task, try_model, try_task
-from shieldfl.lab.simulation.training_processes import threads_worth, torch_threads, training_device
 from shieldfl.lab.simulation.written_run import Checkpoint, WrittenRun, digest_of, run_identity
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.learning.networks import build_model, default_model
@@ -55,7 +55,7 @@ def run(
     seeds: int | Sequence[int] = 0,
     settings: MethodSettings | Mapping[str, Mapping[str, Any]] | None = None,
     synthetic: LabelledSamples | None = None,
-    on_round: Callable[[int, str, RoundRecord], None] | None = None,
+    on_round: Told | None = None,
     **config: Any,
 ) -> ComparedRuns:
     """Train a federation of clients in this process under each method, once for each seed, and compare them.
@@ -131,12 +131,11 @@ def run_seeds(
         try:
             begun.prepare(task)
             with torch_threads(begun.threads):
-                begun.begin(settings or MethodSettings(), synthetic)
-                for name in begun.remaining():
-                    method_run = begun.method_run(name, synthetic)
-                    method_run.run(begun.tell, begun.keep)
-                    models[seed, name] = begun.ended(method_run)
-            results.append(begun.finish())
+                result = begun.begin(settings or MethodSettings(), synthetic)
+                for name in methods[len(result.methods) :]:
+                    models[seed, name] = begun.run_method(result, name, synthetic)
+            begun.finish(result)
+            results.append(result)
         except BaseException as error:
             begun.stop(error, tuple(results))
             raise
@@ -226,10 +225,10 @@ class _SeedRun:
             self._parts = task.parts(dataset, *dealt)
             self._own = _identity(model, self._parts, self._objective)
         self._model = model
-        most, dtype = config.threads or torch.get_num_threads(), dataset.train_features.dtype
-        self.threads = threads_worth(model, dataset.feature_shape, config.batch_size, most, dtype)
+        most = config.threads or torch.get_num_threads()
+        self.threads = threads_worth(model, dataset.train_features, config.batch_size, most)
 
-    def begin(self, settings: MethodSettings, synthetic: LabelledSamples | None) -> None:
+    def begin(self, settings: MethodSettings, synthetic: LabelledSamples | None) -> RunResult:
         """Make methods, checkpoint and folder: what a method cannot take ends the run before any trains."""
         config, checkpoint, dataset = self._config, self._checkpoint, self._dataset
         self._weights = tuple(map(len, self._parts)) if config.weighting == "samples" else None
@@ -262,16 +261,13 @@ class _SeedRun:
         for method in () if checkpoint is None else checkpoint.finished:
             result.methods.append(method)
             for record in method.rounds:
-                self.tell(method.method, record)
+                self._tell(method.method, record)
+        return result
 
-    def remaining(self) -> Sequence[str]:
-        assert self._result is not None
-        return self._names[len(self._result.methods) :]
-
-    def method_run(self, name: str, synthetic: LabelledSamples | None) -> MethodRun:
+    def run_method(self, result: RunResult, name: str, synthetic: LabelledSamples | None) -> LastModels:
+        """Add to the result what a method comes to, and return its newest models."""
         config, checkpoint = self._config, self._checkpoint
-        assert self._result is not None
-        self._place = len(self._result.methods)
+        self._place = len(result.methods)
         kept = None if checkpoint is None else checkpoint.take_running()
         self._round = 1 if kept is None else len(kept.records) + 1
         with self._timed(name):
@@ -290,16 +286,18 @@ class _SeedRun:
             )
         if kept is not None:
             self._seconds[name] = kept.setup_seconds
-        return run
+        seconds = self._seconds[name]
 
-    def ended(self, run: MethodRun) -> LastModels:
-        """Keep what a method has come to, and return its newest models."""
-        assert self._result is not None
-        finished, models = run.result(self._seconds[run.name]), run.last_models()
-        if self._checkpoint is not None:
-            self._checkpoint.keep_finished([*self._result.methods, finished])
-        self._result.methods.append(finished)
-        self._run, self._round = None, self._config.rounds
+        def keep() -> None:
+            if checkpoint is not None:
+                checkpoint.keep_round(result.methods, name, run.kept(checkpoint.key, seconds))
+
+        run.run(self._tell, keep)
+        finished, models = run.result(seconds), run.last_models()
+        if checkpoint is not None:
+            checkpoint.keep_finished([*result.methods, finished])
+        result.methods.append(finished)
+        self._run, self._round = None, config.rounds
         return models
 
     @contextmanager
@@ -308,25 +306,16 @@ class _SeedRun:
         yield
         self._seconds[name] += time.perf_counter() - start
 
-    def tell(self, method: str, record: RoundRecord) -> None:
+    def _tell(self, method: str, record: RoundRecord) -> None:
         if self._written is not None:
             self._written.tell(method, record)
         if self._on_round is not None:
             self._on_round(self._config.seed, method, record)
 
-    def keep(self, run: MethodRun) -> None:
-        assert self._result is not None
-        if self._checkpoint is not None:
-            kept = run.kept(self._checkpoint.key, self._seconds[run.name])
-            self._checkpoint.keep_round(self._result.methods, run.name, kept)
-
-    def finish(self, result: RunResult | None = None) -> RunResult:
-        result = result or self._result
-        assert result is not None
+    def finish(self, result: RunResult) -> None:
         written, self._written = self._written, None
         if written is not None:
             written.finish(result)
-        return result
 
     def stop(self, error: BaseException, earlier: tuple[RunResult, ...]) -> None:
         """Write down what was finished. Raises RunInterrupted, which has it, in the place of Ctrl-C."""

@@ -20,10 +20,9 @@ from torch import nn
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError
 from shieldfl.lab.simulation.data import Dataset, IndexArray, check_alike, deal_out
 from shieldfl.lab.simulation.results import RoundRecord
-from shieldfl.learning.local_trainer import LocalTrainer, Metric, Objective, TrainModel
+from shieldfl.learning.local_trainer import LocalTrainer, MakeOptimizer, Metric, Objective, TrainModel
 from shieldfl.learning.local_update import GradientNoise, StartingPoint
 from shieldfl.learning.scores import full_batch_gradient, layer_chain, mean_over_samples
-from shieldfl.learning.sgd import MakeOptimizer
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.sample_gradients import (
     Loss,

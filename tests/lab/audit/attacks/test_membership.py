@@ -24,8 +24,8 @@ from shieldfl.lab.audit.attacks.membership import (
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.view import PARTIES
 from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import train_locally
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.settings import TrainingSettings
 

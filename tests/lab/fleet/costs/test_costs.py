@@ -17,7 +17,7 @@ from shieldfl.encryption.registry import calibrations
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet import calibration
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate, measure_schemes, scheme_parameters
-from shieldfl.lab.fleet.cost_model import (
+from shieldfl.lab.fleet.cost_source import (
     DeviceProfile,
     ModelProfile,
     SchemeProfile,
@@ -27,7 +27,7 @@ from shieldfl.lab.fleet.cost_model import (
 )
 from shieldfl.lab.fleet.fleet import parse_fleet
 from shieldfl.lab.fleet.round_simulation import simulate
-from shieldfl.learning import stages
+from shieldfl.learning import local_update
 
 
 def test_ciphertexts_are_whole():
@@ -351,7 +351,7 @@ def test_each_repetition_of_an_answer_is_a_round_whose_list_was_not_answered(mon
 
 def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
     """As many repetitions as fill two sums, and so any smaller number of them."""
-    monkeypatch.setattr(stages, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
+    monkeypatch.setattr(local_update, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
     (one,) = measured("ckks")
     assert one.add_seconds > 0.0
 
@@ -360,31 +360,31 @@ def test_the_median_leaves_out_preparation_and_the_first_time(monkeypatch):
     now = [0.0]
     steps = iter([100.0, 3.0, 1.0, 2.0, 9.0, 9.0])
     for clock in ("perf_counter", "process_time"):
-        monkeypatch.setattr(stages.time, clock, lambda: now[0])
+        monkeypatch.setattr(local_update.time, clock, lambda: now[0])
 
     def spend(seconds: float) -> None:
         now[0] += seconds
 
-    assert stages.median_seconds(lambda: spend(next(steps)), 0.0, lambda: spend(1000.0)) == 2.0
+    assert local_update.median_seconds(lambda: spend(next(steps)), 0.0, lambda: spend(1000.0)) == 2.0
     assert next(steps) == 9.0  # four were enough
 
 
 def test_the_median_is_of_as_many_times_as_there_is_time_for(monkeypatch):
     now = [0.0]
     for clock in ("perf_counter", "process_time"):
-        monkeypatch.setattr(stages.time, clock, lambda: now[0])
+        monkeypatch.setattr(local_update.time, clock, lambda: now[0])
     count = [0]
 
     def step() -> None:
         count[0] += 1
         now[0] += 1.0
 
-    assert stages.median_seconds(step, 10.0) == 1.0
+    assert local_update.median_seconds(step, 10.0) == 1.0
     assert count == [10]
 
 
 def test_other_programs_do_not_slow_a_step_of_one_thread(monkeypatch):
-    monkeypatch.setattr(stages.time, "process_time", iter(range(100)).__next__)
-    monkeypatch.setattr(stages.time, "perf_counter", iter(range(0, 1000, 10)).__next__)
-    assert stages.median_seconds(lambda: None, 0.0) == 1.0
-    assert stages.median_seconds(lambda: None, 0.0, threads=2) == 10.0
+    monkeypatch.setattr(local_update.time, "process_time", iter(range(100)).__next__)
+    monkeypatch.setattr(local_update.time, "perf_counter", iter(range(0, 1000, 10)).__next__)
+    assert local_update.median_seconds(lambda: None, 0.0) == 1.0
+    assert local_update.median_seconds(lambda: None, 0.0, threads=2) == 10.0

@@ -10,8 +10,14 @@ import pytest
 
 from documentation_pages import doc, prose_of, table_rows
 from shieldfl.encryption.registry import calibrations
-from shieldfl.lab.fleet.cost_model import MaskSettings, SensitivityCurve, plan_encryption
-from shieldfl.lab.fleet.cost_source import ENCRYPT_CORE_SECONDS_BY_TABLE_2, PAPER_PARAMETERS, paper_cost_model
+from shieldfl.lab.fleet.cost_source import (
+    ENCRYPT_CORE_SECONDS_BY_TABLE_2,
+    PAPER_PARAMETERS,
+    MaskSettings,
+    SensitivityCurve,
+    paper_cost_model,
+    plan_encryption,
+)
 from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Model, Training, parse_fleet
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings
 from shieldfl.lab.fleet.round_simulation import simulate

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from lab.fleet.fleets import COSTS, client, fleet_of, three_clients
-from shieldfl.lab.fleet.cost_model import MaskSettings
+from shieldfl.lab.fleet.cost_source import MaskSettings
 from shieldfl.lab.fleet.round_simulation import STAGES, simulate
 from shieldfl.lab.report.fleet_page import draw_gantt
 from shieldfl.quantities import seconds_text

@@ -14,8 +14,7 @@ pytest.importorskip("jinja2")
 from lab.fleet.fleets import COSTS, RIGID, client, fleet_of, three_clients
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeProfile
-from shieldfl.lab.fleet.cost_source import CostSource
+from shieldfl.lab.fleet.cost_source import CostSource, DeviceProfile, SchemeProfile
 from shieldfl.lab.fleet.fleet import Fleet
 from shieldfl.lab.fleet.fleet_simulation import (
     FleetSimulation,

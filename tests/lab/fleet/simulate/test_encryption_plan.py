@@ -12,7 +12,7 @@ import pytest
 from lab.fleet.fleets import RIGID, SCHEME, client, fleet_of
 from methods.offered_method import offer
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import (
+from shieldfl.lab.fleet.cost_source import (
     EncryptionPlan,
     MaskSettings,
     SensitivityCurve,

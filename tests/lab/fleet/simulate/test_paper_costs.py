@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import plan_encryption
 from shieldfl.lab.fleet.cost_source import (
     PAPER_PARAMETERS,
     paper_costs,
     paper_costs_for,
     paper_fleet,
+    plan_encryption,
 )
 from shieldfl.lab.fleet.fleet import load_fleet
 from shieldfl.lab.fleet.round_simulation import simulate, simulate_plan

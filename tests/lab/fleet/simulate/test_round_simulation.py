@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lab.fleet.fleets import COSTS, RIGID, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import MaskSettings
+from shieldfl.lab.fleet.cost_source import MaskSettings
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
 from shieldfl.lab.fleet.round_simulation import STAGES, plan_round, simulate
 

@@ -14,8 +14,8 @@ from lab.simulation.report.made_up_runs import record as made_up
 from lab.simulation.small_runs import fewer_samples, run_methods
 from shieldfl.errors import ParameterError
 from shieldfl.lab.report.run_summary import findings, remarks, rounds_csv, summarise, summary_csv
+from shieldfl.lab.simulation.compared_runs import PaperFigure, compare_figures
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord, RunResult, compare_timings
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.quantities import bytes_text, epsilon_text, metric_text, seconds_text, share_text

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from shieldfl.lab.audit.attack import Recovered, UpdateAttack
 from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, FloatVector, ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange
-from shieldfl.learning.sgd import train_locally
+from shieldfl.learning.local_trainer import train_locally
 from shieldfl.models.torch_bridge import flatten
 
 # One sample's logits may all be positive, so that a ReLU behind them would not show.

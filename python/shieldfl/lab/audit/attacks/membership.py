@@ -37,8 +37,8 @@ from shieldfl.lab.audit.views.view import (
     recorded_run,
 )
 from shieldfl.lab.simulation.data import Dataset
+from shieldfl.learning.local_trainer import outputs_of
 from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import outputs_of
 from shieldfl.masks import Mask
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.model_layout import ParameterLayout
