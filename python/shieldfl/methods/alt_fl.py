@@ -183,7 +183,20 @@ class AltFl(MaskedAverage):
         encrypts = any(kind.encrypts for kind in kinds)
         _state_rounds(self, settings, rounds, plan)
         if settings.asked_noise is not None:
-            self._check_noise(name, settings, plan, encrypts)
+            # Where noise on sums would leave epsilon infinite, or where there are no such sums.
+            if (why := self.why_no_sum_noise(name)) is not None:
+                raise ParameterError(f"{name} {why}")
+            if settings.encrypted_share < 1.0:
+                raise ParameterError(
+                    f"{name}: noise on sums needs encrypted_share = 1: the rest of an update leaves in the clear "
+                    "without noise, and so does the mask that says which it is"
+                )
+            if plan.buffers:
+                raise ParameterError(
+                    f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
+                )
+            if not encrypts:
+                raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")
         share = AgreedShare(settings.encrypted_share if rounds.encrypts else 0.0, rounds, plan)
         super().__init__(name, settings, plan, None, share=share)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
@@ -210,23 +223,6 @@ class AltFl(MaskedAverage):
                 "encrypted_share = 1: leave out noise on sums"
             )
         return super().why_no_sum_noise(name)
-
-    @classmethod
-    def _check_noise(cls, name: str, settings: AltFlSettings, plan: FederationPlan, encrypts: bool) -> None:
-        """Raise ParameterError where noise on sums would leave epsilon infinite, or where there are no such sums."""
-        if (why := cls.why_no_sum_noise(name)) is not None:
-            raise ParameterError(f"{name} {why}")
-        if settings.encrypted_share < 1.0:
-            raise ParameterError(
-                f"{name}: noise on sums needs encrypted_share = 1: the rest of an update leaves in the clear without "
-                "noise, and so does the mask that says which it is"
-            )
-        if plan.buffers:
-            raise ParameterError(
-                f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
-            )
-        if not encrypts:
-            raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         return self.dp_sgd.deviation(training, samples)

@@ -20,7 +20,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
@@ -101,7 +101,7 @@ class Quantisation:
             fraction_bits=0,
         )
 
-    def ranges(self, update: NDArray[np.float32]) -> NDArray[np.float32]:
+    def ranges(self, update: FloatVector) -> FloatVector:
         """Return the least and the greatest value of each layer, float32 (L, 2); zeros for an empty layer.
 
         This is what a client sends in the clear before it quantises, and it depends on its data. Raises
@@ -117,7 +117,7 @@ class Quantisation:
                 ranges[layer] = update[piece].min(), update[piece].max()
         return ranges
 
-    def bounds(self, ranges: Sequence[NDArray[np.float32]]) -> DoubleVector:
+    def bounds(self, ranges: Sequence[FloatVector]) -> DoubleVector:
         """Return each layer's clip bound alpha (L,), from the ranges of all clients (section 4.3, dACIQ).
 
         alpha = c(r) * sigma, and sigma is read off the range of the n values of all clients in the layer,
@@ -240,7 +240,7 @@ class BatchCryptClient(MaskedAverageClient):
             update = self._difference()
             ranges = self.method.quantisation.ranges(update)
             self._check_magnitudes(update)
-        return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
+        return Message({"ranges": ranges.tobytes()})
 
     def _check_magnitudes(self, update: FloatVector) -> None:
         """Raise RangeError, which has the position, for a value that the aggregator would refuse to hear of."""
@@ -289,7 +289,7 @@ class BatchCryptAggregator(MaskedAverageAggregator):
 
     def __init__(self, method: BatchCrypt, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(method, context, weights)
-        self._ranges: list[NDArray[np.float32]] = []
+        self._ranges: list[FloatVector] = []
         self._bounds = b""
 
     def check_changed(self) -> None:
@@ -322,7 +322,7 @@ class BatchCryptAggregator(MaskedAverageAggregator):
             self._check_ranges(ranges, f"client {client}")
             self._ranges.append(ranges)
 
-    def _check_ranges(self, ranges: NDArray[np.float32], whose: str) -> None:
+    def _check_ranges(self, ranges: FloatVector, whose: str) -> None:
         self.method.quantisation.bounds([ranges])  # refuses what is no range
         largest = self.method.largest_update
         if np.abs(ranges).max(initial=0.0) > largest:
@@ -381,8 +381,4 @@ class BatchCrypt(MaskedAverage):
         return lambda sums: self.quantisation.dequantise(union.scatter(sums), bounds) / clients
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        return asdict(self._settings) | {
-            "weights": "uniform",
-            "bits_of_a_value": self.purposes["update"].value_bits,
-            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
-        }
+        return super().settings(weights) | {"bits_of_a_value": self.purposes["update"].value_bits}

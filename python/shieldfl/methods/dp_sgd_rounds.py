@@ -11,11 +11,14 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, ClassVar
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError
 from shieldfl.learning.local_update import GradientNoise, LocalUpdate, StartingPoint, samples_beside
 from shieldfl.privacy.events import Noise
-from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, RoleContext
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import TrainingSettings
 from shieldfl.stateful import refuse_unless
 
@@ -111,6 +114,43 @@ class KindsOfRounds:
         noised = multiplier > 0.0 and self.kind(round_number).noises
         refuse_unless(not trained or noised == (noise is not None))
         refuse_unless(noise is None or (noise.multiplier, noise.unit) == (multiplier, "sample"))
+
+
+class DpSgdClient(TrainingClient):
+    """A client of a method whose ``dp_sgd`` says what rounds ask of training, None for nothing.
+
+    Where buffers are not shared, it keeps its own.
+    """
+
+    changes: ClassVar = {"_noise": Noise | None}
+
+    def __init__(
+        self, method: Any, context: RoleContext, index: int, weight: int, initial: GlobalModel
+    ) -> None:
+        shared = method.shares_buffers
+        super().__init__(index, initial, context, shares_buffers=shared, keeps_buffers=not shared)
+        self.method, self.weight = method, weight
+        self._rounds: KindsOfRounds | None = method.dp_sgd
+        self._noise: Noise | None = None
+        """Of the update that training gave, by DP-SGD."""
+
+    def check_changed(self) -> None:
+        if self._rounds is not None:
+            self._rounds.check_noise(self.round, self._noise, trained=self.has_trained)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        start = super()._begin_round(round_number, participants, model)
+        return start if self._rounds is None else self._rounds.begun(round_number, start)
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
+        noise = None if self._rounds is None else self._rounds.noise_of(self.round, update)
+        super()._keep(update)
+        self._noise = noise
+
+    @property
+    def _is_synthetic(self) -> bool:
+        return self._rounds is not None and self._rounds.kind(self.round).synthetic
 
 
 def read_ratio(ratio: str) -> Fraction:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.masks import Mask
-from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
+from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds
 from shieldfl.privacy.events import NO_NOISE, Noise, SummedUploads
 from shieldfl.privacy.noise import clip_and_noise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.method import Method, NamedMethod
-from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, stated_weights
+from shieldfl.rounds.plan import GlobalModel, Phase, RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
@@ -25,52 +24,21 @@ from shieldfl.stateful import refuse_unless
 __all__ = ["FedAvg"]
 
 
-class FedAvgClient(TrainingClient):
+class FedAvgClient(DpSgdClient):
     """Sends its whole update, float32, and its weight; where buffers are not shared, it keeps its own."""
 
-    changes: ClassVar = {"_noise": Noise | None}
-
-    def __init__(
-        self, method: FedAvg, context: RoleContext, index: int, weight: int, initial: GlobalModel
-    ) -> None:
-        shared = method.shares_buffers
-        super().__init__(index, initial, context, shares_buffers=shared, keeps_buffers=not shared)
-        self._method, self._weight = method, weight
-        self._noise: Noise | None = None
-        """Of the update that training gave, by DP-SGD."""
-
-    def check_changed(self) -> None:
-        if self._method.dp_sgd is not None:
-            self._method.dp_sgd.check_noise(self.round, self._noise, trained=self.has_trained)
-
-    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        start, rounds = super()._begin_round(round_number, participants, model), self._method.dp_sgd
-        return start if rounds is None else rounds.begun(round_number, start)
-
-    def _keep(self, update: LocalUpdate) -> None:
-        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
-        rounds = self._method.dp_sgd
-        noise = None if rounds is None else rounds.noise_of(self.round, update)
-        super()._keep(update)
-        self._noise = noise
+    method: FedAvg
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         update = self._protect(self._difference())
         with self.clock.stage("upload"):
-            return Message(
-                {
-                    "round": Message.from_number(self.round),
-                    "update": update.tobytes(),
-                    "weight": np.float64(self._weight).tobytes(),
-                }
-            )
+            return Message({"update": update.tobytes(), "weight": np.float64(self.weight).tobytes()})
 
     def _protect(self, update: FloatVector) -> FloatVector:
         """Clip it to C and add N(0, (sigma C)^2) to every value, where the method has such a norm."""
-        norm, multiplier, rounds = self._method.clip_norm, self._method.noise_multiplier, self._method.dp_sgd
+        norm, multiplier = self.method.clip_norm, self.method.noise_multiplier
         if norm is None:
-            synthetic = rounds is not None and rounds.kind(self.round).synthetic
-            self._disclose(noise=self._noise, synthetic=synthetic)
+            self._disclose(noise=self._noise, synthetic=self._is_synthetic)
             return update
         with self.clock.stage("encrypt"):
             self._disclose(noise=Noise(multiplier, "client") if multiplier > 0.0 else None)
@@ -177,32 +145,17 @@ class FedAvg(Method):
 
     phases = (Phase("update", answered_by_authority=False),)
 
-    shares_buffers: ClassVar[bool] = True
-    """Whether buffers are averaged, too."""
-    client_kind: ClassVar[type[FedAvgClient]] = FedAvgClient
+    client_kind: Callable[..., TrainingClient] = FedAvgClient
     clip_norm: float | None = None
     """What clients clip their whole updates to before they noise them; None where they do neither."""
     noise_multiplier: float = 0.0
     dp_sgd: KindsOfRounds | None = None
     """What rounds ask of training where some are of DP-SGD, or on synthetic data; None where none is."""
 
-    def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
-        super().__init__(name, settings, plan)
-        self._settings = settings
-
-    def _client(
-        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
-    ) -> TrainingClient:
-        return self.client_kind(self, context, index, weight, initial)
-
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> CollectingAggregator:
         if initial is None:
             raise ParameterError(f"the aggregator of {self.name} holds the model: pass the initial one")
-        shared = initial if self.shares_buffers else GlobalModel(initial.parameters, initial.buffers[:0])
-        return FedAvgAggregator(context, weights, shared, noised=self.clip_norm is not None)
-
-    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        own = {} if self._settings is None else asdict(self._settings)
-        return own | {"weights": stated_weights(weights)}
+        noised = self.clip_norm is not None
+        return FedAvgAggregator(context, weights, self._shared(initial), noised=noised)

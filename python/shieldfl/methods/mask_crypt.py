@@ -35,6 +35,9 @@ from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext
 from shieldfl.stateful import refuse_unless
 
+Ranking = NDArray[np.int64]
+"""Positions, those to encrypt first in front."""
+
 
 def exposure_scores(exposed: FloatVector, new_weights: FloatVector, gradient: FloatVector) -> FloatVector:
     """Return (w_exposed - w_new) * gradient (P,), signed: what the loss grows by if a new weight is hidden.
@@ -53,7 +56,7 @@ def exposure_scores(exposed: FloatVector, new_weights: FloatVector, gradient: Fl
     return scores
 
 
-def propose(scores: FloatVector, ratio: float) -> NDArray[np.int64]:
+def propose(scores: FloatVector, ratio: float) -> Ranking:
     """Rank the top floor(ratio * P) positions by signed score, highest first; of equal scores the lower position.
 
     There are as many as keep k / P <= ratio in float64, so that 0.29 of 100 are 29.
@@ -63,7 +66,7 @@ def propose(scores: FloatVector, ratio: float) -> NDArray[np.int64]:
     return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64, copy=False)
 
 
-def consensus(proposals: Sequence[NDArray[np.int64]], size: int, limit: int | None) -> Mask:
+def consensus(proposals: Sequence[Ranking], size: int, limit: int | None) -> Mask:
     """Interleave the clients' ranked lists and keep first occurrences: every first choice, every second, and so on.
 
     Within a rank clients stand in the order given, so that the cut may fall between two clients' choices of one
@@ -80,7 +83,7 @@ def consensus(proposals: Sequence[NDArray[np.int64]], size: int, limit: int | No
     return Mask.from_bool(smallest(turn, count if limit is None else min(count, limit)))
 
 
-def read_ranking(message: Message, count: int, size: int) -> NDArray[np.int64]:
+def read_ranking(message: Message, count: int, size: int) -> Ranking:
     """Read a ranked list, unsigned 32-bit numbers: distinct positions below ``size``, (count,).
 
     Raises WireFormatError for another number of them, and a position out of range or twice.
@@ -120,7 +123,7 @@ class MaskCryptClient(MaskedAverageClient):
                 slope = self.start.parameters - self.update.parameters
             scores = exposure_scores(self._exposed, self.update.parameters, slope)
             ranking = propose(scores, self.method.ratio)
-        return Message({"round": Message.from_number(self.round), "ranking": ranking.astype("<u4").tobytes()})
+        return Message({"ranking": ranking.astype("<u4").tobytes()})
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
         """Return the answer's zone: each round agrees on its own, so there is none without it."""
@@ -140,13 +143,13 @@ class MaskCryptClient(MaskedAverageClient):
 class MaskCryptAggregator(MaskedAverageAggregator):
     """Takes turns through the clients' rankings (its algorithm 1); it sees them."""
 
-    changes: ClassVar = {"_rankings": dict[int, NDArray[np.int64]]}
+    changes: ClassVar = {"_rankings": dict[int, Ranking]}
 
     def __init__(self, method: MaskCrypt, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(method, context, weights)
         self._proposed = positions_in_budget(method.ratio, context.plan.parameters)
         self._limit = self._proposed if method.cut else None
-        self._rankings: dict[int, NDArray[np.int64]] = {}
+        self._rankings: dict[int, Ranking] = {}
 
     def check_changed(self) -> None:
         positions = range(self.context.plan.parameters)

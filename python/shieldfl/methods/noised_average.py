@@ -106,7 +106,7 @@ class DpFedAvg(FedAvg):
         return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        return super().settings(weights) | {"target_epsilon": self._target_epsilon, "weights": "uniform"}
+        return super().settings(weights) | {"target_epsilon": self._target_epsilon}
 
 
 BY_DP_SGD = PrivacyReading(

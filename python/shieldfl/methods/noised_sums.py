@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.encryption.registry import scheme_named
 from shieldfl.errors import ParameterError
 from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
 from shieldfl.privacy import noise as draws
 from shieldfl.privacy.events import Distribution, PrivacyReading
-from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.rounds.opening_rule import RoundSums
-from shieldfl.rounds.plan import FederationPlan, RoleContext
+from shieldfl.rounds.plan import RoleContext
 from shieldfl.settings import Delta, NotNegative, Positive, about
 
 OF_NOISY_SUMS = PrivacyReading(
@@ -128,62 +127,6 @@ class SumNoiseOption(FixedPoint):
 
     def with_multiplier(self, multiplier: float) -> Self:
         return replace(self, sum_noise_multiplier=multiplier, sum_target_epsilon=None)
-
-
-def plan_noise(
-    settings: Any,
-    plan: FederationPlan,
-    *,
-    dimension: int,
-    delta: float,
-    rounds: int,
-    unit: Literal["client", "sample"],
-) -> tuple[SumNoise, Any]:
-    """Plan the noise that settings ask for, on sums of ``dimension`` values at most, of which so many rounds have some.
-
-    Return it, and the settings with its multiplier: where a target is given, the least that keeps the sums within it.
-    ``unit`` is whose part in a sum is charged. Bits are as few as the scheme can do with.
-
-    Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
-    smallest sum leaves room for.
-    """
-    asked: AskedNoise = settings.asked_noise
-    honest = fewest_honest(plan.min_clients, asked.colluders)
-    clients = plan.most_participants if scheme_named(settings.encryption).has_sum_bits else None
-
-    def of(multiplier: float) -> SumNoise:
-        return planned_sum_noise(
-            asked.mechanism,
-            multiplier,
-            clip_norm=asked.clip_norm,
-            dimension=dimension,
-            honest_clients=honest,
-            clients=clients,
-            unit=unit,
-            count_deviation=asked.count_deviation,
-        )
-
-    multiplier = asked.multiplier
-    if asked.target_epsilon is not None:
-        multiplier = multiplier_for(asked.target_epsilon, delta, rounds, of)
-    return of(multiplier), settings.with_multiplier(multiplier)
-
-
-def stated_noise(noise: SumNoise, rounds: int, delta: float) -> dict[str, Any]:
-    """Return what reports state of the noise that the sums of so many rounds have."""
-    alone = noise.epsilon_of_single_uploads(rounds, delta)
-    too_large = noise.log2_chance_of_too_large_sum
-    return {
-        "weights": "uniform",
-        "honest_clients_charged": noise.honest_clients,
-        "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
-        "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
-        "added_delta": noise.added_delta(rounds, delta),
-        "steps_per_unit": noise.steps_per_unit,
-        "bits_of_a_value": noise.value_bits,
-        "bits_of_a_sum": noise.sum_bits,
-        "log2_chance_that_a_sum_is_too_large": too_large if math.isfinite(too_large) else None,
-    }
 
 
 def share_of(

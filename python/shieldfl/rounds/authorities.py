@@ -31,6 +31,9 @@ from shieldfl.rounds.plan import RoleContext
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 
+_First = tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]
+"""What clients get of a round's begin, the digests that are signed (by client), and its keys."""
+
 
 class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
     """The key authority: it invites clients, makes and signs what rounds begin with, and answers."""
@@ -147,10 +150,8 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
             return Message({**first, INVITED: frame, **keys, **signatures})
 
     @abc.abstractmethod
-    def _first(
-        self, number: int, model: bytes
-    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
-        """Begin a round: return what clients get of it, the digests that are signed (by client), and its keys."""
+    def _first(self, number: int, model: bytes) -> _First:
+        """Begin a round."""
 
     @abc.abstractmethod
     def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
@@ -179,9 +180,7 @@ class RoundAuthority(AuthoritySteps):
         with self._lock:
             return self.opener.newest_model()
 
-    def _first(
-        self, number: int, model: bytes
-    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
+    def _first(self, number: int, model: bytes) -> _First:
         with self.clock.stage("open"):
             first, keys = self.opener.enter_round(number, self.keys)
         return first, self.opener.rule.digests(first), keys
@@ -276,9 +275,7 @@ class ListAuthority(AuthoritySteps):
                 self._model, self._model_after = bytes(model), after
             return first
 
-    def _first(
-        self, number: int, model: bytes
-    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
+    def _first(self, number: int, model: bytes) -> _First:
         after, has_model = self._last_round, self.context.aggregator_opens
         if has_model and not is_digest(model):
             raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")

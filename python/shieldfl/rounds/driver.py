@@ -35,6 +35,9 @@ from shieldfl.rounds.training_client import TrainingClient
 
 __all__ = ["RoundDriver", "RoundTraffic"]
 
+MessageOf = Callable[[int], Message]
+"""What a client gets."""
+
 
 class Authority(Protocol):
     """What a round needs of the key authority, here or where it is served: see ``authorities.py``."""
@@ -62,19 +65,19 @@ class Clients(Protocol):
         clients: Sequence[int],
         round_number: int,
         participants: int,
-        message_of: Callable[[int], Message],
+        message_of: MessageOf,
     ) -> None:
         """Give each client the round's first message; it trains, and nobody waits for it."""
 
     def step(
-        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+        self, clients: Sequence[int], phase: str, message_of: MessageOf | None
     ) -> Iterable[tuple[int, bytes | RangeError]]:
         """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
 
         As they arrive. Where training or update is refused it is the RangeError; nothing for one that is gone.
         """
 
-    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+    def end_round(self, clients: Sequence[int], message_of: MessageOf) -> None:
         """Give each client the answer to the last phase: the new global model."""
 
 
@@ -181,7 +184,7 @@ class RoundDriver:
     def _size_for(self, clients: Sequence[int], message: Message) -> int:
         return sum(self._method.message_for(index, message).nbytes for index in clients)
 
-    def _part_of(self, message: Message) -> Callable[[int], Message]:
+    def _part_of(self, message: Message) -> MessageOf:
         return lambda client: self._method.message_for(client, message)
 
     def _newest_model(self) -> Message:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import abc
 import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
@@ -34,6 +33,7 @@ from shieldfl.rounds.plan import (
     SyntheticDemand,
     check_sizes,
     checked_weights,
+    stated_weights,
 )
 from shieldfl.rounds.reports import Account
 from shieldfl.rounds.training_client import TrainingClient
@@ -140,7 +140,7 @@ _NO_SECRET = bytes(32)
 """In the place of the secret of a client that only enrols."""
 
 
-class Method(metaclass=abc.ABCMeta):
+class Method:
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
     Every method's class is called with the method's name, its settings (None where it has none) and the plan.
@@ -192,14 +192,23 @@ class Method(metaclass=abc.ABCMeta):
     purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
     """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
+    shares_buffers: bool = True
+    """Whether the global model has the model's buffers; else each client keeps its own."""
+    client_kind: Callable[..., TrainingClient]
+    """Makes a client of method, context, index, weight and initial model."""
+    aggregator_kind: Callable[..., CollectingAggregator]
+    """Makes the aggregator of method, context and weights."""
+    rule_kind: Callable[..., OpeningRule]
+    """Makes what opened sums make of the model, of method, context and initial global model; with keys alone."""
+
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         self.name = name
         self.plan = plan
         self.notes: list[str] = []
         """What a reader of the results must know before the first round."""
+        self.own = settings
         self.own_settings = plain_settings(settings)
         """Plain data, as a public set-up has them; none for a method without."""
-        self._contexts: dict[tuple[bytes, int | None], RoleContext] = {}
         if self.weighs_all_alike and plan.most_weight > 1:
             self.notes.append(self._why_alike())
 
@@ -430,8 +439,10 @@ class Method(metaclass=abc.ABCMeta):
     def _opening_rule(
         self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
     ) -> OpeningRule:
-        """Say what opened sums make of the initial model; for methods with keys alone."""
-        raise NotImplementedError
+        return self.rule_kind(self, context, self._shared(initial))
+
+    def _shared(self, initial: GlobalModel) -> GlobalModel:
+        return initial if self.shares_buffers else GlobalModel(initial.parameters, initial.buffers[:0])
 
     def client_steps(
         self,
@@ -506,7 +517,6 @@ class Method(metaclass=abc.ABCMeta):
         steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.positions)
         return steps
 
-    @abc.abstractmethod
     def _client(
         self,
         context: RoleContext,
@@ -515,18 +525,14 @@ class Method(metaclass=abc.ABCMeta):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> TrainingClient:
-        """Make a client."""
+        return self.client_kind(self, context, index, weight, initial)
 
-    @abc.abstractmethod
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> CollectingAggregator:
-        """Make the aggregator."""
+        return self.aggregator_kind(self, context, weights)
 
     def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
-        known = self._contexts.get((setup.digest, threads))
-        if known is not None:
-            return known
         setup.check_method(self.name, self.own_settings, self.plan, self.derived)
         if (bool(self.purposes), self.enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
             raise ParameterError(
@@ -541,7 +547,7 @@ class Method(metaclass=abc.ABCMeta):
         phases = tuple(phase.name for phase in self._with_opened(self.phases))
         answered = [phase for phase in self.phases if phase.answered_by_authority]
         signed = tuple(phase.name for phase in answered if self.signs_answer(phase))
-        made = self._contexts[setup.digest, threads] = RoleContext(
+        return RoleContext(
             self.plan,
             check,
             self.most_weight,
@@ -555,7 +561,6 @@ class Method(metaclass=abc.ABCMeta):
             self.buffer_factor,
             tuple(phase.name for phase in answered if phase.once),
         )
-        return made
 
     def account(self) -> Account:
         return Account(self.notes, self.delta)
@@ -574,6 +579,9 @@ class Method(metaclass=abc.ABCMeta):
     def has_model(self, client: int, message: Message) -> bool:
         return True
 
-    @abc.abstractmethod
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the method's settings as plain data, for reports, with what the clients' weights come to in it."""
+        stated: dict[str, Any] = {} if self.own is None else asdict(self.own)
+        if self.purposes:
+            stated["bytes_per_encrypted_value"] = self.purposes["update"].bytes_per_value
+        return stated | {"weights": "uniform" if self.weighs_all_alike else stated_weights(weights)}

@@ -20,7 +20,7 @@ from shieldfl.authority.round_key_check import RoundKeyCheck
 from shieldfl.encryption.enrolment import ENROLMENT_KEY_BYTES, MOST_AUTHORITIES, VERIFYING_KEY_BYTES
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import FloatVector, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector, StartingPoint
 from shieldfl.settings import Count, Positive, Settings, about
 
 __all__ = [
@@ -253,9 +253,6 @@ class RoleContext:
         place = self.phases.index(phase)
         return self.phases[place - 1] if place else None
 
-    def encrypts(self, purpose: str) -> bool:
-        return purpose in self.keys.parameters
-
     @property
     def parameters(self) -> SchemeParameters[Any]:
         return self.keys.parameters["update"]
@@ -431,7 +428,7 @@ class GlobalModel:
             message.vector("buffers", np.float32, buffer_count),
         )
 
-    def moved_finite(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
+    def moved_finite(self, mean: DoubleVector, learning_rate: float) -> GlobalModel:
         """Take a server step along the mean update (P + B,): model + learning_rate * mean (eq. 26).
 
         Buffers are statistics, not parameters: they move by the whole mean. Raises RangeError.

@@ -306,7 +306,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             ):
                 answer = self._opening.goes_on(self.round, answer)
             try:
-                message = self._make(phase, answer)
+                message = Message({"round": Message.from_number(self.round), **self._make(phase, answer)})
             except BaseException:
                 # Nothing has left: made again, the message is to be recorded.
                 self.disclosure = before
@@ -344,7 +344,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _make(self, phase: str, answer: Message | None) -> Message:
-        """Make the phase's message and state what it discloses."""
+        """Make the phase's message, but for its round, and state what it discloses."""
 
     def _difference(self) -> FloatVector:
         """Return what training changed of the global model, float32 (P + B,); B is 0 where buffers stay local."""

@@ -125,7 +125,7 @@ class DictPflClient(MaskedAverageClient):
         super()._keep(update)
 
     def _speak(self) -> Message:
-        return Message({"round": Message.from_number(self.round)})
+        return Message()
 
     def _zone_from(self, answer: Message | None) -> Mask:
         count = self._active.count + self._sent_buffers
@@ -188,11 +188,10 @@ class DictPflRule(OpeningRule):
         self, method: DictPfl, context: RoleContext, initial: GlobalModel, history: PruningHistory
     ) -> None:
         super().__init__(context)
-        shared = initial if method.noise is None else GlobalModel(initial.parameters, initial.buffers[:0])
-        self.model = self._initial = shared
+        self.model = self._initial = initial
         self._method = method
         self._history = history
-        self._buffers = shared.buffers.size
+        self._buffers = initial.buffers.size
         """How many clients send."""
 
     def first_model(self) -> Message:
@@ -283,7 +282,6 @@ class DictPfl(MaskedAverage):
         if self.noise is not None:
             self.hides_all = True
             self.aggregator_sees = "ciphertexts and their number, which follows from opened sums"
-        self.own: DictPflSettings = self._settings
         few_may_stay = settings.small_percent > (0.0 if settings.ranked == "sent" else _MOST_PERCENT_THAT_FIT)
         if self.noise is not None and few_may_stay:
             self.notes.append(
@@ -310,7 +308,7 @@ class DictPfl(MaskedAverage):
         self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
     ) -> DictPflRule:
         history = PruningHistory(self.plan.parameters, _secret_of(shared_secret), self.own)
-        return DictPflRule(self, context, initial, history)
+        return DictPflRule(self, context, self._shared(initial), history)
 
 
 def _secret_of(shared_secret: bytes | None) -> bytes:

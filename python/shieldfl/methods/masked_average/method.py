@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,12 +16,13 @@ from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.registry import (
     DEFAULT_KEY_BITS,
     encryptions,
+    scheme_named,
     scheme_of,
 )
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
+from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds
 from shieldfl.methods.encrypted_update import (
     SCORES,
     UPDATE,
@@ -37,19 +39,18 @@ from shieldfl.methods.encrypted_update import (
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.noised_sums import (
     OF_NOISY_SUMS,
+    AskedNoise,
     mean_of_shares,
     opened_shares,
-    plan_noise,
     share_of,
-    stated_noise,
 )
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoiseShareUpload, PrivacyReading
 from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
-from shieldfl.privacy.sum_noise import SumNoise
+from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.opening_rule import OpeningRule, RoundSums, newest_answer
-from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, stated_weights
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
@@ -187,7 +188,7 @@ class MaskedAverageAggregator(CollectingAggregator):
         )
 
 
-class MaskedAverageClient(TrainingClient):
+class MaskedAverageClient(DpSgdClient):
     """Encrypts its update on the zone and sends the rest in the clear, or not at all.
 
     Where sums have noise, it adds a share of it to what it encrypts, sends nothing else, and keeps its
@@ -202,9 +203,9 @@ class MaskedAverageClient(TrainingClient):
     changes: ClassVar = {
         "zone": Mask | None,
         "_agreed": Mask | None,
-        "_noise": Noise | None,
         "_clip_exponent": int,
     }
+    method: MaskedAverage
 
     clear_parts: tuple[str, ...] = ("weight",)
     """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
@@ -212,14 +213,11 @@ class MaskedAverageClient(TrainingClient):
     def __init__(
         self, method: MaskedAverage, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
-        shared = method.noise is None
-        super().__init__(index, initial, context, shares_buffers=shared, keeps_buffers=not shared)
-        self.method, self.weight, self.zone = method, weight, method.zone
+        super().__init__(method, context, index, weight, initial)
+        self.zone = method.zone
         self._agreed: Mask | None = None
-        self._noise: Noise | None = None
-        """Of the update that training gave, by DP-SGD."""
         self._clip_exponent = 0
-        self._sent_buffers = self._buffer_count if shared else 0
+        self._sent_buffers = self._buffer_count if method.shares_buffers else 0
         self._upload: MixedUpload | None = None
         self.tell_vector: Callable[[NDArray[Any]], None] | None = None
         """Gets what is averaged of each update (N,), as an audit does."""
@@ -230,8 +228,6 @@ class MaskedAverageClient(TrainingClient):
         refuse_unless(method.zone is None or self.zone == method.zone)
         refuse_unless(self._agreed is None or self._agreed == self._read_zone(self._agreed.to_bytes()))
         refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
-        if method.dp_sgd is not None:
-            method.dp_sgd.check_noise(self.round, self._noise, trained=self.has_trained)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         method, exponent = self.method, 0
@@ -251,14 +247,7 @@ class MaskedAverageClient(TrainingClient):
         if method.share is not None:
             self.scores = self.context.scores if method.share.asks(round_number, model) else None
             start = replace(start, scores=self.scores)
-        return start if method.dp_sgd is None else method.dp_sgd.begun(round_number, start)
-
-    def _keep(self, update: LocalUpdate) -> None:
-        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
-        rounds = self.method.dp_sgd
-        noise = None if rounds is None else rounds.noise_of(self.round, update)
-        super()._keep(update)
-        self._noise = noise
+        return start
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         if phase != UPDATE.name:
@@ -287,8 +276,7 @@ class MaskedAverageClient(TrainingClient):
             self.zone = zone
             if method.share is not None and method.share.needs_mask(self.round):
                 self._agreed = zone  # for the whole run, once an update was encrypted by it
-            parts = self._upload.parts(vector, ciphertexts, zone)
-            return Message({"round": Message.from_number(self.round), **parts})
+            return Message(self._upload.parts(vector, ciphertexts, zone))
 
     def _speak(self) -> Message:
         """Make the message of the phase before the update."""
@@ -302,13 +290,7 @@ class MaskedAverageClient(TrainingClient):
             batch = encryptor.encrypt(scores, None, self.weight / context.most_weight, self.round, clip=True)
             # The mask is a function of these scores, without noise, and goes to everybody.
             self.record(ClearUpload(self.round, self.index, "mask"))
-            return Message(
-                {
-                    "round": Message.from_number(self.round),
-                    "weight": Message.from_number(self.weight),
-                    "scores": batch.to_bytes(),
-                }
-            )
+            return Message({"weight": Message.from_number(self.weight), "scores": batch.to_bytes()})
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
         """Return the zone, which an answer to the phase before may bring, but not where the model, signed, did."""
@@ -398,7 +380,6 @@ class MaskedAverageClient(TrainingClient):
         return sent.astype(np.float64), was_clipped
 
     def _disclose(self, zone: Mask) -> None:
-        rounds = self.method.dp_sgd
         rest: Literal["clear", "noised", "local"] = "clear" if self._noise is None else "noised"
         self._state(
             Disclosure.of_zone(
@@ -406,7 +387,7 @@ class MaskedAverageClient(TrainingClient):
                 self._size,
                 rest=rest if self.method.sends_rest else "local",
                 parts=self.clear_parts,
-                synthetic=rounds is not None and rounds.kind(self.round).synthetic,
+                synthetic=self._is_synthetic,
                 noise=self._noise,
             )
         )
@@ -428,10 +409,9 @@ class MaskedAverageRule(OpeningRule):
 
     def __init__(self, method: MaskedAverage, context: RoleContext, initial: GlobalModel) -> None:
         super().__init__(context)
-        shared = initial if method.noise is None else GlobalModel(initial.parameters, initial.buffers[:0])
         self._method = method
         self.zone = self._settled = method.zone
-        self.model = self._initial = shared
+        self.model = self._initial = initial
         self._size = context.plan.update_size if method.zone is None else method.zone.size
         self._is_replaced = False
         """Whether the model is another one than the last answer."""
@@ -530,14 +510,16 @@ class MaskedAverage(Method):
     share : what clients agree on, in the place of ``zone`` and ``count``; None where that is nothing.
 
     Where settings ask for noise on sums, nothing leaves a client but what has a share of it, its buffers stay
-    with it, and all clients count alike. Raises ParameterError as :func:`plan_noise` does.
+    with it, and all clients count alike. Raises ParameterError for a target that no noise reaches, noise that fits no
+    sum, and more colluders than the smallest sum leaves room for.
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
     clients_can_open = True
     schemes: ClassVar[tuple[str, ...]] = encryptions()
-    client_kind: Callable[..., MaskedAverageClient] = MaskedAverageClient
-    aggregator_kind: Callable[..., MaskedAverageAggregator] = MaskedAverageAggregator
+    client_kind: Callable[..., TrainingClient] = MaskedAverageClient
+    aggregator_kind: Callable[..., CollectingAggregator] = MaskedAverageAggregator
+    rule_kind = MaskedAverageRule
     noise: SumNoise | None = None
     """The plan of it; None where sums have none."""
     noisy_reading: ClassVar[PrivacyReading] = OF_NOISY_SUMS
@@ -563,7 +545,7 @@ class MaskedAverage(Method):
         if getattr(settings, "asked_noise", None) is not None:
             settings, fixed_point, zone, sends_rest = self._noised(settings, plan, zone, sends_rest)
         super().__init__(name, settings, plan)
-        self.zone, self.sends_rest, self._settings = zone, sends_rest, settings
+        self.zone, self.sends_rest = zone, sends_rest
         scheme = getattr(settings, "encryption", self.schemes[0])
         if scheme not in self.schemes:
             raise ParameterError(f"{name} encrypts by {' or '.join(self.schemes)}, not by {scheme}")
@@ -591,22 +573,34 @@ class MaskedAverage(Method):
     def _noised(
         self, settings: Any, plan: FederationPlan, zone: Mask | None, sends_rest: bool
     ) -> tuple[Any, FixedPoint, Mask | None, bool]:
-        """Plan noise on sums; return settings with its multiplier, and how and where whole numbers are encrypted."""
-        self._target, self.weighs_all_alike = settings.asked_noise.target_epsilon, True
+        """Plan noise on sums; return settings with its multiplier, and how and where whole numbers are encrypted.
+
+        Where a target is given, the multiplier is the least that keeps the sums within it. Bits are as few as the
+        scheme can do with.
+        """
+        asked: AskedNoise = settings.asked_noise
+        self._target, self.weighs_all_alike = asked.target_epsilon, True
+        self.shares_buffers = False
         self._noised_rounds = plan.rounds
         if self.share is not None:
             kinds = self.share.rounds.counts(plan.rounds)
             self._noised_rounds = sum(count for kind, count in kinds.items() if kind.encrypts)
         if math.isnan(self.delta):
             self.delta = settings.delta
-        self.noise, settings = plan_noise(
-            settings,
-            plan,
+        planned = partial(
+            planned_sum_noise,
+            asked.mechanism,
+            clip_norm=asked.clip_norm,
             dimension=plan.parameters if zone is None else zone.resized(plan.parameters).count,
-            delta=self.delta,
-            rounds=self._noised_rounds,
+            honest_clients=fewest_honest(plan.min_clients, asked.colluders),
+            clients=plan.most_participants if scheme_named(settings.encryption).has_sum_bits else None,
             unit="client" if self.dp_sgd is None else "sample",
+            count_deviation=asked.count_deviation,
         )
+        multiplier = asked.multiplier
+        if asked.target_epsilon is not None:
+            multiplier = multiplier_for(asked.target_epsilon, self.delta, self._noised_rounds, planned)
+        self.noise, settings = planned(multiplier), settings.with_multiplier(multiplier)
         if zone is not None:
             # A count is one position more, behind the parameters.
             counted = plan.parameters + (self.noise.count_steps > 0)
@@ -648,29 +642,21 @@ class MaskedAverage(Method):
         """Return what makes the mean update (N,) of a total's sums; None for the weighted mean."""
         return None
 
-    def _client(
-        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
-    ) -> MaskedAverageClient:
-        return self.client_kind(self, context, index, weight, initial)
-
-    def _aggregator(
-        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> MaskedAverageAggregator:
-        return self.aggregator_kind(self, context, weights)
-
-    def _opening_rule(
-        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
-    ) -> OpeningRule:
-        return MaskedAverageRule(self, context, initial)
-
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        unused = getattr(self._settings, "without_effect", ())
-        stated = {name: value for name, value in asdict(self._settings).items() if name not in unused}
-        beside = {
-            "weights": stated_weights(weights),
-            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
-        }
+        unused = getattr(self.own, "without_effect", ())
+        stated = {name: value for name, value in super().settings(weights).items() if name not in unused}
         if self.noise is None:
-            return stated | beside
-        target = {self._settings.target_setting: self._target}
-        return stated | beside | target | stated_noise(self.noise, self._noised_rounds, self.delta)
+            return stated
+        noise, charged = self.noise, (self._noised_rounds, self.delta)
+        alone, too_large = noise.epsilon_of_single_uploads(*charged), noise.log2_chance_of_too_large_sum
+        return stated | {
+            self.own.target_setting: self._target,
+            "honest_clients_charged": noise.honest_clients,
+            "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
+            "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
+            "added_delta": noise.added_delta(*charged),
+            "steps_per_unit": noise.steps_per_unit,
+            "bits_of_a_value": noise.value_bits,
+            "bits_of_a_sum": noise.sum_bits,
+            "log2_chance_that_a_sum_is_too_large": too_large if math.isfinite(too_large) else None,
+        }

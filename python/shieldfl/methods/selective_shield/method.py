@@ -57,10 +57,10 @@ class SelectiveShieldClient(TrainingClient):
     merges_update = True
 
     def __init__(
-        self, index: int, initial: GlobalModel, settings: SelectiveShieldSettings, context: RoleContext
+        self, method: SelectiveShield, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
-        super().__init__(index, initial, context, shares_buffers=settings.buffers == "encrypted")
-        self._settings = settings
+        super().__init__(index, initial, context, shares_buffers=method.shares_buffers)
+        self._settings = settings = method.own
         self._threshold = settings.threshold_of(index)
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
@@ -98,7 +98,7 @@ class SelectiveShieldClient(TrainingClient):
             raise ParameterError("the update needs the answer to the negotiation")
         else:
             parts = self._update_parts(answer)
-        return Message({"round": Message.from_number(self.round), **parts})
+        return Message(parts)
 
     def _vote_parts(self) -> dict[str, bytes]:
         if self._votes_in_clear:
@@ -216,11 +216,11 @@ class SelectiveShieldAggregator(CollectingAggregator):
     }
     sums = ("_vote_counts", "_added")
 
-    def __init__(self, context: RoleContext, buffers: int, settings: SelectiveShieldSettings) -> None:
+    def __init__(self, method: SelectiveShield, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context)
         self._size = context.plan.parameters
-        self._buffers = buffers
-        self._settings = settings
+        self._buffers = context.plan.buffers if method.shares_buffers else 0
+        self._settings = method.own
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._masks: dict[int, Mask | None] = {}
         """Of all who have voted; None of each where votes are encrypted."""
@@ -374,11 +374,11 @@ class SelectiveShieldRule(OpeningRule):
         "_encrypted_zone": Mask,
     }
 
-    def __init__(self, initial: GlobalModel, settings: SelectiveShieldSettings, context: RoleContext) -> None:
+    def __init__(self, method: SelectiveShield, context: RoleContext, initial: GlobalModel) -> None:
         super().__init__(context)
         self._model = self._initial = initial
-        self._settings = settings
-        self._votes_in_clear = not context.encrypts("votes")
+        self._settings = method.own
+        self._votes_in_clear = "votes" not in context.keys.parameters
         self._tallies: DoubleVector = np.zeros(0)
         self._voters = 0
         self._voted_round = 0
@@ -507,6 +507,9 @@ class SelectiveShield(Method):
     schemes = weighing_encryptions()
     averages_all = False
     clients_can_open = True
+    own: SelectiveShieldSettings
+    client_kind, aggregator_kind = SelectiveShieldClient, SelectiveShieldAggregator
+    rule_kind = SelectiveShieldRule
     phases = (Phase("negotiate", answered_by_authority=False), Phase("update", answered_by_authority=True))
 
     @classmethod
@@ -529,7 +532,7 @@ class SelectiveShield(Method):
         if settings.has_discrete_noise:
             _check_grid(settings, plan.most_participants, plan.parameters)
         super().__init__(name, settings, plan)
-        self._settings = settings
+        self.shares_buffers = settings.buffers == "encrypted"
         self.scores = settings.sensitivity
         self.delta = settings.delta
         encrypted_votes = settings.negotiation == "encrypted"
@@ -560,40 +563,20 @@ class SelectiveShield(Method):
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return C sigma sqrt(K) (eq. 21), of the first C where it follows the data."""
-        settings = self._settings
+        settings = self.own
         return settings.clip_norm * settings.noise_multiplier * math.sqrt(participants)
 
     def _why_alike(self) -> str:
         return f"{self.name} weighs all clients alike (its eq. 26), whatever their weights"
 
-    @property
-    def _shared_buffers(self) -> int:
-        return self.plan.buffers if self._settings.buffers == "encrypted" else 0
-
-    def _client(
-        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
-    ) -> SelectiveShieldClient:
-        return SelectiveShieldClient(index, initial, self._settings, context)
-
-    def _aggregator(
-        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> SelectiveShieldAggregator:
-        return SelectiveShieldAggregator(context, self._shared_buffers, self._settings)
-
-    def _opening_rule(
-        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
-    ) -> SelectiveShieldRule:
-        shared = GlobalModel(initial.parameters, initial.buffers[: self._shared_buffers])
-        return SelectiveShieldRule(shared, self._settings, context)
-
     def account(self) -> Account:
         """Return an account that charges eq. 22's sigma for every draw, one that is repeated as well."""
-        multiplier = self._settings.noise_multiplier
+        multiplier = self.own.noise_multiplier
         noise = Noise(multiplier, "client") if multiplier > 0.0 else None
         return Account(self.notes, self.delta, per_draw=noise, target_epsilon=self._target_epsilon)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        return asdict(self._settings) | {
+        return asdict(self.own) | {
             "target_epsilon": self._target_epsilon,
             "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
         }

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import INVITED, digest_of_parts, model_signature_name, round_key_parts
@@ -30,14 +29,14 @@ from shieldfl.methods.encrypted_update import (
     opened_mean,
 )
 from shieldfl.methods.encryption_settings import update_parameters
-from shieldfl.methods.sense_crypt.clustering import cluster_clients, noised_sensitivity
+from shieldfl.methods.sense_crypt.clustering import IntVector, cluster_clients, noised_sensitivity
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, PrivacyReading
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.method import Method, NamedMethod
 from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
-from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext, stated_weights
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext
 from shieldfl.rounds.reports import Disclosure, Note
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
@@ -79,21 +78,15 @@ class SenseCryptClient(TrainingClient):
     }
 
     def __init__(
-        self,
-        index: int,
-        initial: GlobalModel,
-        settings: SenseCryptSettings,
-        noise_multiplier: float,
-        weight: int,
-        context: RoleContext,
+        self, method: SenseCrypt, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
         super().__init__(index, initial, context)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.selection: Selection | None = None
         """What it chose in the last round."""
-        self._settings = settings
-        self._noise_multiplier = noise_multiplier
+        self._settings: SenseCryptSettings = method.own
+        self._noise_multiplier = method.noise_multiplier
         self._weight = weight
         self._upload: MixedUpload | None = None
         self._clients = context.plan.clients
@@ -131,7 +124,7 @@ class SenseCryptClient(TrainingClient):
 
     def _introduce(self) -> Message:
         """Send the sensitivity vector, noised once, until an answer shows that it has arrived (section 3.1)."""
-        parts = {"round": Message.from_number(self.round)}
+        parts: dict[str, bytes] = {}
         self._introduced_in = self.round
         if self.introduced:
             return Message(parts)
@@ -187,7 +180,7 @@ class SenseCryptClient(TrainingClient):
                 self.note(Note(text))
         with self.clock.stage("negotiate"):
             self._name("mask")
-            return Message({"round": Message.from_number(self.round), "mask": chosen.mask.to_bytes()})
+            return Message({"mask": chosen.mask.to_bytes()})
 
     def _name(self, *parts: str) -> None:
         """State that these parts leave in the clear."""
@@ -211,8 +204,7 @@ class SenseCryptClient(TrainingClient):
                 ciphertexts, mask = upload.encrypt(scaled, mask, union, number)
         self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
         with self.clock.stage("upload"):
-            parts = upload.parts(update, ciphertexts, mask)
-            return Message({"round": Message.from_number(self.round), **parts})
+            return Message(upload.parts(update, ciphertexts, mask))
 
 
 class SenseCryptAggregator(CollectingAggregator):
@@ -222,7 +214,7 @@ class SenseCryptAggregator(CollectingAggregator):
     """
 
     changes: ClassVar = {
-        "_clusters": NDArray[np.int64],
+        "_clusters": IntVector,
         "_capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
         "_waiting": dict[int, FloatVector],
         "_centres": list[FloatVector],
@@ -232,20 +224,15 @@ class SenseCryptAggregator(CollectingAggregator):
     }
     sums = ("_sums",)
 
-    def __init__(
-        self,
-        context: RoleContext,
-        weights: tuple[int, ...],
-        settings: SenseCryptSettings,
-        noise_multiplier: float,
-    ) -> None:
+    def __init__(self, method: SenseCrypt, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context)
+        settings: SenseCryptSettings = method.own
         self._size, self._buffers = context.plan.parameters, context.plan.buffers
         self._by_sensitivity = settings.clustering != "none"
-        deviation = noise_multiplier * settings.clustering_clip_norm
+        deviation = method.noise_multiplier * settings.clustering_clip_norm
         self._clustered_by = context.plan.min_clients, settings.least_silhouette, deviation
         self._weights = weights
-        self._clusters: NDArray[np.int64] = np.full(self._clients, -1)
+        self._clusters: IntVector = np.full(self._clients, -1)
         """Of every client, (K,); -1 for one that has not been seen."""
         self._capabilities: DoubleVector = np.zeros((self._clients, 2))
         """Bandwidths and computing speeds that clients reported, (K, 2)."""
@@ -390,13 +377,13 @@ class SenseCryptAggregator(CollectingAggregator):
 class SenseCryptRule(OpeningRule):
     """One total for each cluster moves that cluster's model (algorithm 3)."""
 
-    changes: ClassVar = {"_models": dict[int, GlobalModel], "_clusters": NDArray[np.int64]}
+    changes: ClassVar = {"_models": dict[int, GlobalModel], "_clusters": IntVector}
 
-    def __init__(self, initial: GlobalModel, context: RoleContext) -> None:
+    def __init__(self, method: SenseCrypt, context: RoleContext, initial: GlobalModel) -> None:
         super().__init__(context)
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
-        self._clusters: NDArray[np.int64] = np.full(context.plan.clients, -1)
+        self._clusters: IntVector = np.full(context.plan.clients, -1)
         self._clients = context.plan.clients
 
     def check_changed(self) -> None:
@@ -501,6 +488,7 @@ class SenseCrypt(Method):
 
     scores = "taylor"
     schemes = encryptions()
+    client_kind, aggregator_kind, rule_kind = SenseCryptClient, SenseCryptAggregator, SenseCryptRule
     phases = (
         Phase("cluster", answered_by_authority=False),
         Phase("mask", answered_by_authority=False),
@@ -509,11 +497,10 @@ class SenseCrypt(Method):
 
     def __init__(self, name: str, settings: SenseCryptSettings, plan: FederationPlan) -> None:
         super().__init__(name, settings, plan)
-        self._settings = settings
         self.delta = settings.clustering_delta
-        self._noise_multiplier = 0.0
+        self.noise_multiplier = 0.0
         if settings.clustering_epsilon is not None and settings.clustering != "none":
-            self._noise_multiplier = gaussian_noise_multiplier(
+            self.noise_multiplier = gaussian_noise_multiplier(
                 settings.clustering_epsilon, settings.clustering_delta
             )
         self.buffer_factor = settings.buffer_factor
@@ -528,21 +515,6 @@ class SenseCrypt(Method):
                 takes_clear_values=True,
             )
         }
-
-    def _client(
-        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
-    ) -> SenseCryptClient:
-        return SenseCryptClient(index, initial, self._settings, self._noise_multiplier, weight, context)
-
-    def _aggregator(
-        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> SenseCryptAggregator:
-        return SenseCryptAggregator(context, weights, self._settings, self._noise_multiplier)
-
-    def _opening_rule(
-        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
-    ) -> SenseCryptRule:
-        return SenseCryptRule(initial, context)
 
     def message_for(self, client: int, message: Message) -> Message:
         """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one.
@@ -573,8 +545,4 @@ class SenseCrypt(Method):
         return cluster
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        return asdict(self._settings) | {
-            "clustering_noise_multiplier": self._noise_multiplier,
-            "weights": stated_weights(weights),
-            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
-        }
+        return super().settings(weights) | {"clustering_noise_multiplier": self.noise_multiplier}
