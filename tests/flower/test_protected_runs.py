@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower.digits_app import VARIANTS, DigitsRun
 from flower.loopback_grid import LoopbackGrid
 from privacy.seeded_draws import noise_from_seeds
-from shieldfl.authority.granted_keys import GrantedKeys
+from shieldfl.authority.total_opener import GrantedKeys
 from shieldfl.flower.mod import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 
