@@ -29,8 +29,8 @@ import numpy as np
 from shieldfl.authority.message import Message
 from shieldfl.authority_service.authority_client import AuthorityClient, RemoteAuthority
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
+from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.authority_service.service import AuthorityPolicy
-from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.cli.bench import print_machine
 from shieldfl.cli.console import ResultConsole
 from shieldfl.lab.bench.comparison import describe_machine

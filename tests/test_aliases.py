@@ -19,6 +19,8 @@ NAMES = {
     "audit.federation_attack": ("FederationAttack",),
     "audit.protocol.protocol_attack": ("ProtocolAttack",),
     "audit.views.observed_update": ("ObservedUpdate",),
+    "authority.granted_keys": ("ClientKeys", "GrantedKeys"),
+    "authority_service.session_request": ("SessionRequest",),
     "ckks": ("Aggregator", "Encryptor", "Parameters"),
     "fleet.fleet_file": ("parse_fleet",),
     "fleet.simulate.fleet_simulation": ("summarise",),

@@ -22,7 +22,7 @@ from shieldfl.authority_service.authority_client import (
 )
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.identity import ClientIdentity
-from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.driver import RoundDriver
 from shieldfl.rounds.method import Method

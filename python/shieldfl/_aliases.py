@@ -15,7 +15,9 @@ __all__: list[str] = []
 _MOVED = {
     "audit": "lab.audit",
     "audit.federation_attack": "lab.audit.attack",
+    "authority.granted_keys": "authority.total_opener",
     "authority.sum_key_authority": "authority.key_authority",
+    "authority_service.session_request": "authority_service.served_session",
     "authority_service.several_authorities": "authority_service.authority_client",
     "ckks": "encryption.ckks",
     "fleet": "lab.fleet",

@@ -10,10 +10,9 @@ import pytest
 from attacks.test_tampering_client import ATTACKER, spoil
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, labelled, opened_by_aggregator, opened_by_clients
-from shieldfl.authority.granted_keys import GrantRequest
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts
-from shieldfl.authority.total_opener import AnswerOpener
+from shieldfl.authority.total_opener import AnswerOpener, GrantRequest
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.rounds.opening_rule import ANSWER

@@ -15,7 +15,7 @@ from encryption.child_process import run_python
 from shieldfl.authority import round_key_check
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.authority.message import Message
-from shieldfl.authority.round_key_check import RoundKeyCheck, RoundKeyReader
+from shieldfl.authority.round_key_check import KEY_DOMAIN, RoundKeyCheck, RoundKeyReader
 from shieldfl.authority.round_keys import RoundKeys
 from shieldfl.encryption import ckks
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
@@ -114,7 +114,7 @@ def test_a_key_is_refused_that_is_missing_substituted_replayed_or_altered(keys):
 def test_what_is_signed_tells_every_field_from_the_others():
     """No two different fields give the same bytes: lengths are fixed, or written in front."""
     signed = {
-        round_key_check.signed_bytes(session, number, purpose, frame)
+        round_key_check.signed_bytes(KEY_DOMAIN, session, number, purpose, frame)
         for session in (bytes(16), b"\1" * 16)
         for number in (0, 1, 2**64 - 1)
         for purpose in ("", "u", "update")
@@ -162,7 +162,7 @@ def test_a_second_key_of_a_round_is_refused_though_it_is_signed(keys):
     reader, first = RoundKeyReader(keys.check), first_of(keys, 1)
     reader.begin_round(1, first)
     frame = KeyAuthority(PARAMETERS).public_key.to_bytes()
-    signed = round_key_check.signed_bytes(keys.check.session, 1, "update", frame)
+    signed = round_key_check.signed_bytes(KEY_DOMAIN, keys.check.session, 1, "update", frame)
     second = Message({KEY: frame, SIGNATURE: keys._signing_key.sign(signed)})
     RoundKeyReader(keys.check).begin_round(1, second)
     with pytest.raises(PolicyError, match="another key"):
@@ -171,7 +171,7 @@ def test_a_second_key_of_a_round_is_refused_though_it_is_signed(keys):
 
 
 def test_a_signed_frame_that_is_no_key_is_refused(keys):
-    signed = round_key_check.signed_bytes(keys.check.session, 1, "update", b"nothing")
+    signed = round_key_check.signed_bytes(KEY_DOMAIN, keys.check.session, 1, "update", b"nothing")
     message = Message({KEY: b"nothing", SIGNATURE: keys._signing_key.sign(signed)})
     with pytest.raises(WireFormatError):
         RoundKeyReader(keys.check).begin_round(1, message)

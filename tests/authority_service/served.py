@@ -22,8 +22,8 @@ from shieldfl.authority_service.certificates import (
 )
 from shieldfl.authority_service.http_server import serve
 from shieldfl.authority_service.identity import ClientIdentity
+from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
-from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.rounds.method import Method
 
 ANY = {"registered_clients_only": False, "schemes": ("kahe", "pads", "ckks", "paillier"), "min_clients": 2}

@@ -77,7 +77,7 @@ def test_a_plan_is_refused_before_anything_is_made_of_its_numbers(folder, monkey
     def made(*arguments):
         raise AssertionError("a method was made of a plan that is not allowed")
 
-    monkeypatch.setattr("shieldfl.authority_service.session_request.make_method", made)
+    monkeypatch.setattr("shieldfl.authority_service.served_session.make_method", made)
     folder.policy.write_text(folder.policy.read_text().replace("min_clients = 2", "min_clients = 3"))
     with served(folder) as one:
         answer = httpx.post(f"{one.url}/v1/sessions", content=asked("alt-fl-pi", plan), verify=tls_of(folder))

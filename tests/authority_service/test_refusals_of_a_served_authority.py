@@ -31,8 +31,8 @@ from shieldfl.authority_service import served_session, service
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls, make_certificate
 from shieldfl.authority_service.identity import ClientIdentity, ClientRegistry, ServiceKey, signed_setup_of
+from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
-from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import (
     DataError,
     KeyMismatchError,
@@ -392,9 +392,13 @@ def test_an_authority_is_made_as_a_whole_or_not_at_all(tmp_path):
         AuthorityFolder.create(tmp_path / "authority", "", AuthorityPolicy())
     assert list(tmp_path.iterdir()) == []
 
-    AuthorityFolder.create(tmp_path / "authority", "another", AuthorityPolicy())
-    with pytest.raises(DataError, match="has a key authority already"):
-        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy())
+    def made_meanwhile(_):
+        AuthorityFolder.create(tmp_path / "authority", "another", AuthorityPolicy())
+
+    for certify in (made_meanwhile, no_space):  # then it is there from the beginning
+        with pytest.raises(DataError, match="has a key authority already"):
+            AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy(), certify)
+    assert ServiceKey.load(tmp_path / "authority" / "authority.key", "another")
     assert [path.name for path in tmp_path.iterdir()] == ["authority"]
 
 

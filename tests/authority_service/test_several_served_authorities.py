@@ -25,11 +25,10 @@ from authority_service.served import (
 from documentation_pages import ROOT
 from methods.method_conformance import SteppedRun
 from shieldfl.authority.message import Message
-from shieldfl.authority.round_key_check import digest_of_parts, signed_answer
+from shieldfl.authority.round_key_check import ANSWER_DOMAIN, digest_of_parts, signed_bytes
 from shieldfl.authority_service.authority_client import RemoteAuthority, SeveralAuthorities
 from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
-from shieldfl.authority_service.served_session import ServedSession
-from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.authority_service.served_session import ServedSession, SessionRequest
 from shieldfl.encryption.answers import read_answer, sealed_answer
 from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, UnreachableError
@@ -356,11 +355,10 @@ class Dishonest:
         sealed = sealed_answer(self.owner.signing_key, opening_key, public_key.id, request, bytes(sum_key))
         lie = {**end, "answer": answer[: len(answer) // 2] + sealed}
         signed = {name: lie[name] for name in ("answer", "answered round", "answered phase")}
-        own = signed_answer(
-            self.check.session, end.number("answered round"), phase, digest_of_parts(Message(signed))
-        )
+        number, digest = end.number("answered round"), digest_of_parts(Message(signed))
+        own = signed_bytes(ANSWER_DOMAIN, self.check.session, number, phase, digest)
         signatures = bytes(end["round answer"])[:64] + self.owner.signing_key.sign(own)
-        return Message({**lie, "round answer": signatures}), digest_of_parts(Message(signed))
+        return Message({**lie, "round answer": signatures}), digest
 
 
 @pytest.mark.parametrize("encryption", ["kahe", "pads"])

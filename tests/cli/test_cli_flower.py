@@ -17,7 +17,7 @@ from flwr.common.config import flatten_dict, validate_config
 
 from cli.command_line import invoke
 from shieldfl.errors import PolicyError
-from shieldfl.flower.node_memory import DiskMemory
+from shieldfl.flower.mod import DiskMemory
 from shieldfl.flower.settings import FederationSettings, NodeSettings
 from shieldfl.methods.registry import BUILT_IN, MethodSettings, make_method, named_method
 from shieldfl.rounds.plan import FederationPlan

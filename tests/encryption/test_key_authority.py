@@ -208,7 +208,7 @@ def test_wrong_passphrase_and_altered_files(tmp_path, cheap_scrypt):
     with pytest.raises(sf.KeyMismatchError, match="passphrase"):
         sf.KeyAuthority.load(path, "word")
     whole = path.read_bytes()
-    for altered in (whole.replace(b'"min_clients": 2', b'"min_clients": 1'), whole[:-1]):
+    for altered in (whole.replace(b'"min_clients":2', b'"min_clients":1'), whole[:-1]):
         path.write_bytes(altered)
         with pytest.raises(sf.KeyMismatchError):
             sf.KeyAuthority.load(path, "pass")

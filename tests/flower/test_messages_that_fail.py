@@ -14,8 +14,8 @@ from flower.digits_app import VARIANTS, DigitsRun
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from flower.vector_app import ALL, VectorRun, loses, number_of
 from privacy.seeded_draws import noise_from_seeds
-from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.authority.message import Message as RoleMessage
+from shieldfl.authority.total_opener import GrantedKeys
 from shieldfl.flower.mod import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed

@@ -11,7 +11,7 @@ import pytest
 from flower.vector_app import ALL, VectorRun, loses, moves, number_of
 from shieldfl.authority.private_file import write_private_file
 from shieldfl.errors import DataError, PolicyError
-from shieldfl.flower.node_memory import DiskMemory
+from shieldfl.flower.mod import DiskMemory
 
 KEY = bytes(32)
 SESSION, OTHER = b"a" * 16, b"b" * 16

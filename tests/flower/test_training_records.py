@@ -19,8 +19,7 @@ from shieldfl import errors
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.app_records import SCORES, RecordLayout, asked_training, done_training, update_of
-from shieldfl.flower.mod import ClientSession
-from shieldfl.flower.node_memory import SimulatedMemory
+from shieldfl.flower.mod import ClientSession, SimulatedMemory
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, message_in, packed
 from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint

@@ -7,8 +7,8 @@ import pytest
 
 from methods.method_conformance import SteppedRun
 from methods.variants import each_as_parameter, labelled, opened_by_clients, variants
-from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.message import Message
+from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption.enrolment import grant_key, sealed_grant
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.rounds.opening_rule import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, OpenedTogether, _Opened

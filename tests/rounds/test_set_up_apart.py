@@ -23,9 +23,9 @@ from methods.method_conformance import SteppedRun, run_of
 from methods.variants import every_variant, labelled, opened_by_aggregator, opened_by_clients, variants
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.granted_keys import ClientKeys
 from shieldfl.authority.key_authority import KeyAuthority, SumKeyAuthority
 from shieldfl.authority.round_keys import RoundSigner
+from shieldfl.authority.total_opener import ClientKeys
 from shieldfl.encryption import kahe
 from shieldfl.methods.registry import BUILT_IN
 from shieldfl.rounds.authorities import AuthoritySteps

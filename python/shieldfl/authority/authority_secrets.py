@@ -6,20 +6,18 @@ AES-256-GCM for the secret, both from ``cryptography``.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
-import json
 import secrets
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shieldfl.array_view import Buffer
 from shieldfl.authority.authority_store import ENROLMENT_HAS_ENDED
 from shieldfl.authority.private_file import NONCE_BYTES, SALT_BYTES, passphrase_cipher, write_private_file
-from shieldfl.authority.total_opener import WEIGHT_BOUNDS
+from shieldfl.authority.total_opener import WEIGHT_BOUNDS, WeightBounds
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import (
     SECRET_BYTES,
@@ -153,7 +151,7 @@ JointKeys = tuple[AuthoritySecrets, AuthorityGroup]
 """An authority's own secrets, drawn for this session alone, and all those that have to answer."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Contents(Uncopied):
     """What a key file holds. ``secret`` is a bytearray so that its owner can overwrite it."""
 
@@ -163,36 +161,26 @@ class Contents(Uncopied):
     min_clients: int
     one_total_per_round: bool
     opened: dict[int, str]
-    secret: bytearray
+    secret: bytearray = field(default_factory=bytearray)
     opened_coefficients: int = 0
-    weight_bounds: tuple[float, float] = WEIGHT_BOUNDS
+    weight_bounds: WeightBounds = WEIGHT_BOUNDS
 
     def __del__(self) -> None:
         """Overwrite the secret, whoever forgot it."""
         secret = getattr(self, "secret", bytearray())
         secret[:] = bytes(len(secret))
 
-    def __repr__(self) -> str:
-        return f"Contents(secret of {len(self.secret)} bytes)"
-
 
 def write_key_file(path: Path, passphrase: str, contents: Contents) -> None:
     """Write a key file with mode 0600; an existing one is replaced in one step."""
+    import msgspec
+
     salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
     cipher = passphrase_cipher(passphrase, salt)
-    header = {
-        "salt": salt.hex(),
-        "nonce": nonce.hex(),
-        "public_key": base64.b64encode(contents.public_key).decode(),
-        "min_clients": contents.min_clients,
-        "one_total_per_round": contents.one_total_per_round,
-        "weight_bounds": contents.weight_bounds,
-        "opened_coefficients": contents.opened_coefficients,
-        "opened": {str(number): digest for number, digest in contents.opened.items()},
-    }
-    head = _MAGIC + json.dumps(header).encode() + b"\n"
-    sealed = cipher.encrypt(nonce, contents.secret, head)
-    write_private_file(path, head + sealed)
+    public = {name: value for name, value in vars(contents).items() if name != "secret"}
+    header = msgspec.json.encode({"salt": salt.hex(), "nonce": nonce.hex(), **public})
+    head = _MAGIC + header + b"\n"
+    write_private_file(path, head + cipher.encrypt(nonce, contents.secret, head))
 
 
 def read_key_file(path: Path, passphrase: str) -> Contents:
@@ -200,13 +188,15 @@ def read_key_file(path: Path, passphrase: str) -> Contents:
 
     Raises WireFormatError, KeyMismatchError, OSError.
     """
+    import msgspec
+
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     end = data.find(b"\n", len(_MAGIC)) + 1
     if not data.startswith(_MAGIC) or end == 0 or len(data) > _MOST_BYTES:
         raise WireFormatError(f"{path} is not a shieldfl key file")
     try:
-        header = json.loads(data[len(_MAGIC) : end])
+        header = msgspec.json.decode(data[len(_MAGIC) : end])
         salt, nonce = bytes.fromhex(header["salt"]), bytes.fromhex(header["nonce"])
     # RecursionError: brackets in brackets. ValueError: what is no JSON, no UTF-8, no hex.
     except (KeyError, RecursionError, TypeError, ValueError) as error:
@@ -220,13 +210,6 @@ def read_key_file(path: Path, passphrase: str) -> Contents:
         secret = bytearray(cipher.decrypt(nonce, data[end:], data[:end]))
     except InvalidTag:
         raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
-    smallest, largest = header.get("weight_bounds", WEIGHT_BOUNDS)  # older files lack some
-    return Contents(
-        public_key=base64.b64decode(header["public_key"]),
-        min_clients=header["min_clients"],
-        one_total_per_round=header["one_total_per_round"],
-        opened={int(number): digest for number, digest in header["opened"].items()},
-        secret=secret,
-        opened_coefficients=header.get("opened_coefficients", 0),
-        weight_bounds=(smallest, largest),
-    )
+    contents = msgspec.json.decode(data[len(_MAGIC) : end], type=Contents)
+    contents.secret = secret
+    return contents

@@ -9,13 +9,12 @@ import hashlib
 import secrets
 import struct
 import threading
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
 import shieldfl._core as _core
-from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
+from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.authority.authority_secrets import (
     EXPORTED_BYTES,
     AuthoritySecrets,
@@ -32,6 +31,7 @@ from shieldfl.authority.total_opener import (
     Answer,
     Key,
     TotalOpener,
+    WeightBounds,
     checked_min_clients,
     checked_weight_bounds,
 )
@@ -199,7 +199,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
         one_total_per_round: bool = True,
         *,
         threads: int | None = None,
-        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
+        weight_bounds: WeightBounds = WEIGHT_BOUNDS,
     ) -> None:
         scheme = scheme_of(params)
         min_clients = checked_min_clients(params, min_clients)
@@ -213,7 +213,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
         scheme: Scheme,
         decryptor: Any,
         min_clients: int,
-        bounds: tuple[float, float],
+        bounds: WeightBounds,
         threads: int | None,
     ) -> None:
         super().__init__(scheme.PublicKey(decryptor.public_key), min_clients, bounds, threads)
@@ -327,7 +327,7 @@ def session_key(
     return made
 
 
-class SumKeyAuthority(KeyAuthority[Key]):
+class SumKeyAuthority(KeyAuthority[SessionKey]):
     """Shares a key with each client, and gives for each round one answer: what opens the total of those who are in it.
 
     It needs the list of participants and a digest of the total, never the total itself. Whom it has answered for, with
@@ -355,12 +355,12 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     def __init__(
         self,
-        params: SchemeParameters[Key],
+        params: SchemeParameters[SessionKey],
         min_clients: int = LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,
         threads: int | None = None,
-        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
+        weight_bounds: WeightBounds = WEIGHT_BOUNDS,
         most_values: int = MOST_VALUES,
         owner: AuthoritySecrets | None = None,
         store: AuthorityStore | str | PathLike[str] | None = None,
@@ -372,8 +372,6 @@ class SumKeyAuthority(KeyAuthority[Key]):
             raise ParameterError(
                 "one_total_per_round must be True: two answers for one client tell its update"
             )
-        checked_weight_bounds(weight_bounds)
-        as_threads(threads)
         self.most_values = as_unsigned(most_values, "most_values")
         self._owner = owner or AuthoritySecrets()
         if public_key is not None:
@@ -392,6 +390,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
                     params, self._owner.identity, min_clients, self.most_values, epoch=self.position.epoch
                 )
             super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
+            self._session = public_key.id
             self._opening_key = self._owner.opening_key(public_key.manifest_digest)
             kept = 1 if scheme_of(params).long_answers else 2  # of the newest rounds' answers
             rules = SessionRules(public_key.manifest_digest, min_clients, kept)
@@ -403,7 +402,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
             raise
 
     def _check_session(
-        self, params: SchemeParameters[Key], public_key: Any, store: AuthorityStore | None
+        self, params: SchemeParameters[SessionKey], public_key: Any, store: AuthorityStore | None
     ) -> None:
         """Raise ParameterError for the session of others, PolicyError for one that this store must not begin.
 
@@ -420,23 +419,13 @@ class SumKeyAuthority(KeyAuthority[Key]):
                 "new sessions alone"
             )
 
-    @property
-    def _session(self) -> bytes:
-        return self.public_key.id
-
-    @property
-    def _authorities(self) -> Sequence[AuthorityIdentity]:
-        public_key: Any = self.public_key
-        authorities: Sequence[AuthorityIdentity] = public_key.authorities
-        return authorities
-
     def enrol(self, client: int | str) -> Any:
         """Enrol a client in the same process, and return its secret ``ClientKey``, which can open answers.
 
         ``client`` is a number below 2**31, or a name. Raises PolicyError for one that was enrolled before, revoked or
         not; ParameterError, also in a session of several authorities, each of which accepts a request of its own.
         """
-        if len(self._authorities) > 1:
+        if len(self.public_key.authorities) > 1:
             raise ParameterError(
                 "the session has several authorities: take ClientKey.requests, and accept one at each"
             )
@@ -530,8 +519,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
         keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
-        public_key: Any = self.public_key
-        sum_key = computed_sum_key(public_key, frame, keys, threads=self._threads or None)
+        sum_key = computed_sum_key(self.public_key, frame, keys, threads=self._threads or None)
         answer = sealed_answer(self._owner.signing_key, self._opening_key, self._session, frame, sum_key)
         sum_key[:] = bytes(len(sum_key))
         return answer, {key.client: _stored(key) for key in keys}
@@ -564,13 +552,12 @@ class SumKeyAuthority(KeyAuthority[Key]):
         return self._store.has_answered(self._session, asked.round, asked.total_digest)
 
     def _answer(self, total: Any) -> Answer:
-        if len(self._authorities) > 1:
+        if len(self.public_key.authorities) > 1:
             raise PolicyError("one of several authorities opens nothing: open with the answers of all")
         request, identity = total.request(), self._owner.identity
         sealed = self.sum_key(request)
         sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
-        own: Any = self.public_key
-        return open_total(own, total, [sum_key], threads=self._threads or None)
+        return open_total(self.public_key, total, [sum_key], threads=self._threads or None)
 
     @property
     def position(self) -> Position:
@@ -584,8 +571,8 @@ class SumKeyAuthority(KeyAuthority[Key]):
                 "this authority's memory ends with the process, and without it nothing goes on: make the authority "
                 "with store=, the path of a file"
             )
-        identity: Any = self.public_key
-        group = identity.identity.to_bytes() if len(self._authorities) > 1 else b""
+        identity: Any = self.public_key.identity
+        group = identity.to_bytes() if len(self.public_key.authorities) > 1 else b""
         return Contents(
             public_key=self.public_key.to_bytes(),
             min_clients=self.min_clients,

@@ -23,9 +23,9 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 
 SESSION_BYTES = 16
-_DOMAIN = b"shieldfl round key 1\0"
-_MODEL_DOMAIN = b"shieldfl round model 2\0"
-_ANSWER_DOMAIN = b"shieldfl round answer 1\0"
+KEY_DOMAIN = b"shieldfl round key 1\0"
+MODEL_DOMAIN = b"shieldfl round model 2\0"
+ANSWER_DOMAIN = b"shieldfl round answer 1\0"
 _KEY, _SIGNATURE, _MODEL = "round key ", "round signature ", "round model"
 ANSWER_SIGNATURE = "round answer"
 """The name of the part that signs an answer of the key authority."""
@@ -42,10 +42,24 @@ def ed25519() -> Any:
     return cryptographic("asymmetric.ed25519", "signed round keys")
 
 
-def signed_bytes(session: bytes, round_number: int, purpose: str, key_frame: bytes) -> bytes:
-    """Return what a key's signature covers: a domain tag, the session (16 bytes), round, purpose and the frame."""
-    name = purpose.encode()
-    return _DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + key_frame
+def signed_bytes(domain: bytes, session: bytes, round_number: int, name: str, content: bytes) -> bytes:
+    """Return what a signature covers: a domain tag, the session (16 bytes), round, name and content.
+
+    Of a key, the name is its purpose and the content its frame; of a model, its part's and SHA-256 of who is invited
+    with the digest; of an answer, the phase and the digest.
+    """
+    named = name.encode()
+    return domain + session + struct.pack("<QB", round_number, len(named)) + named + content
+
+
+def checked_round(round_number: int, newest: int) -> int:
+    """Return the number of a round that is to begin. Raises PolicyError for one before the newest."""
+    number = as_unsigned(round_number, "round_number")
+    if number < newest:
+        raise PolicyError(
+            f"round {number} is over since round {newest} began, and its keys are gone: begin a later round"
+        )
+    return number
 
 
 def model_signature_name(client: int | None = None) -> str:
@@ -64,18 +78,6 @@ def digest_of_parts(message: Message, but: Collection[str] = ()) -> bytes:
             digest.update(struct.pack("<BQ", len(name.encode()), len(part)) + name.encode())
             digest.update(part)
     return digest.digest()
-
-
-def signed_model(session: bytes, round_number: int, name: str, invited: Part, digest: bytes) -> bytes:
-    """Return what a model's signature covers: a domain tag, session, round, name, SHA-256 of who is invited, digest."""
-    named = struct.pack("<QB", round_number, len(name)) + name.encode()
-    return _MODEL_DOMAIN + session + named + hashlib.sha256(invited).digest() + digest
-
-
-def signed_answer(session: bytes, round_number: int, phase: str, digest: bytes) -> bytes:
-    """Return what an answer's signature covers: a domain tag, session, round, phase and digest."""
-    name = phase.encode()
-    return _ANSWER_DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + digest
 
 
 def round_key_parts(message: Message) -> dict[str, Part]:
@@ -162,8 +164,7 @@ class RoundKeyCheck:
                 "authority begin the round, and pass on what it returns"
             )
         frame = bytes(message[_KEY + purpose])
-        signed = signed_bytes(self.session, round_number, purpose, frame)
-        if not self._has_signed(message[_SIGNATURE + purpose], signed):
+        if not self._has_signed(message[_SIGNATURE + purpose], KEY_DOMAIN, round_number, purpose, frame):
             raise KeyMismatchError(
                 f"the key for {purpose!r} was not signed by this federation's key authority for round {round_number}, "
                 "so nothing is encrypted under it: get the round's first message from the authority again"
@@ -185,9 +186,9 @@ class RoundKeyCheck:
             )
         read = [purpose for purpose in self.parameters if _KEY + purpose in message]
         keys = [kind + purpose for purpose in read for kind in (_KEY, _SIGNATURE)]
-        digest = digest_of_parts(message, but=[name, INVITED, *keys])
-        signed = signed_model(self.session, round_number, name, message[INVITED], digest)
-        if not self._has_signed(message[name], signed):
+        content = hashlib.sha256(message[INVITED]).digest()
+        content += digest_of_parts(message, but=[name, INVITED, *keys])
+        if not self._has_signed(message[name], MODEL_DOMAIN, round_number, name, content):
             raise KeyMismatchError(
                 f"the model was not signed by this federation's key authority for round {round_number} and those who "
                 "are said to be invited, so nothing is trained from it: get the round's first message from the "
@@ -202,14 +203,16 @@ class RoundKeyCheck:
                 "and pass on what it returns"
             )
         digest = digest_of_parts(answer, but=[ANSWER_SIGNATURE])
-        signed = signed_answer(self.session, round_number, phase, digest)
-        if not self._has_signed(answer[ANSWER_SIGNATURE], signed):
+        if not self._has_signed(answer[ANSWER_SIGNATURE], ANSWER_DOMAIN, round_number, phase, digest):
             raise KeyMismatchError(
                 f"the answer was not signed by this federation's key authority for phase {phase!r} of round "
                 f"{round_number}, so nothing follows it: get it from the authority again"
             )
 
-    def _has_signed(self, signature: Part, signed: bytes) -> bool:
+    def _has_signed(
+        self, signature: Part, domain: bytes, round_number: int, name: str, content: bytes
+    ) -> bool:
+        signed = signed_bytes(domain, self.session, round_number, name, content)
         count = len(self.verifying_key) // VERIFYING_KEY_BYTES
         try:
             keys, signatures = piece_of_each(self.verifying_key, count), piece_of_each(signature, count)
@@ -247,13 +250,7 @@ class RoundKeyReader:
 
         Raises PolicyError for a round that is over or a second key of one, and as :meth:`RoundKeyCheck.read` does.
         """
-        number = as_unsigned(round_number, "round_number")
-        if number < self._round:
-            raise PolicyError(
-                f"round {number} is over since round {self._round} began, and so is the use of its keys: begin a "
-                "later round"
-            )
-        check = self.check
+        number, check = checked_round(round_number, self._round), self.check
         there = [one for one in check.parameters if check.enrols or _KEY + one in message]
         keys = {purpose: check.read(message, number, purpose) for purpose in {"update", *there}}
         if number == self._round:

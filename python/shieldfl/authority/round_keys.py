@@ -13,24 +13,31 @@ from functools import partial
 from os import PathLike
 from typing import Any, ClassVar
 
-from shieldfl.array_view import as_frame, as_unsigned
+from shieldfl.array_view import as_frame
 from shieldfl.authority.authority_secrets import AuthoritySecrets, Contents, JointKeys
 from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant, message_place
 from shieldfl.authority.key_authority import KeyPairAuthority, SumKeyAuthority
 from shieldfl.authority.message import Part, piece_of_each
 from shieldfl.authority.round_key_check import (
+    ANSWER_DOMAIN,
     ANSWER_SIGNATURE,
+    KEY_DOMAIN,
+    MODEL_DOMAIN,
     SESSION_BYTES,
     RoundKeyCheck,
+    checked_round,
     ed25519,
     encode_round_key,
     model_signature_name,
-    signed_answer,
     signed_bytes,
-    signed_model,
 )
 from shieldfl.authority.store import Position
-from shieldfl.authority.total_opener import TotalOpener, checked_min_clients, checked_weight_bounds
+from shieldfl.authority.total_opener import (
+    TotalOpener,
+    WeightBounds,
+    checked_min_clients,
+    checked_weight_bounds,
+)
 from shieldfl.encryption.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
@@ -66,23 +73,15 @@ class RoundSigner(Uncopied, abc.ABC):
         Whoever signs a second model of a round undoes the first.
         """
         name = model_signature_name(client)
-        with self._lock:
-            signed = signed_model(self.check.session, self._round, name, invited, digest)
-            return {name: self._signing_key.sign(signed)}
+        return {name: self._signed(MODEL_DOMAIN, name, hashlib.sha256(invited).digest() + digest)}
 
     def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
         """Return, as a part of it, what binds an answer, of which ``digest`` is, to the newest round and a phase."""
-        with self._lock:
-            signed = signed_answer(self.check.session, self._round, phase, digest)
-            return {ANSWER_SIGNATURE: self._signing_key.sign(signed)}
+        return {ANSWER_SIGNATURE: self._signed(ANSWER_DOMAIN, phase, digest)}
 
-    def _checked_round(self, round_number: int) -> int:
-        number = as_unsigned(round_number, "round_number")
-        if number < self._round:
-            raise PolicyError(
-                f"round {number} is over since round {self._round} began, and its keys are gone: begin a later round"
-            )
-        return number
+    def _signed(self, domain: bytes, name: str, content: bytes) -> bytes:
+        signed = signed_bytes(domain, self.check.session, self._round, name, content)
+        return bytes(self._signing_key.sign(signed))
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
@@ -158,7 +157,7 @@ class RoundKeys(RoundSigner):
         parameters: Mapping[str, SchemeParameters[Any]],
         min_clients: int,
         *,
-        weight_bounds: tuple[float, float] = (1.0, 1.0),
+        weight_bounds: WeightBounds = (1.0, 1.0),
         threads: int | None = None,
         make_pair: MakePair | None = None,
         check: RoundKeyCheck | None = None,
@@ -227,7 +226,7 @@ class RoundKeys(RoundSigner):
         """Return the round's public keys for these purposes, signed."""
         with self._lock:
             self._check_keys()
-            number = self._checked_round(round_number)
+            number = checked_round(round_number, self._round)
             if number > self._round:
                 for purpose in self._taken.copy():
                     self._wipe(purpose)
@@ -239,8 +238,8 @@ class RoundKeys(RoundSigner):
                     self._held[purpose] = authority
                     self._taken.add(purpose)
                     frame = authority.public_key.to_bytes()
-                    signed = signed_bytes(self.check.session, number, purpose, frame)
-                    self._parts[purpose] = encode_round_key(purpose, frame, self._signing_key.sign(signed))
+                    signature = self._signed(KEY_DOMAIN, purpose, frame)
+                    self._parts[purpose] = encode_round_key(purpose, frame, signature)
                 parts |= self._parts[purpose]
             return parts
 
@@ -297,7 +296,7 @@ class SessionKeys(RoundSigner):
         most_values: int,
         clients: int,
         aggregator_opens: bool = False,
-        weight_bounds: tuple[float, float] = (1.0, 1.0),
+        weight_bounds: WeightBounds = (1.0, 1.0),
         threads: int | None = None,
         check: RoundKeyCheck | None = None,
         store: str | PathLike[str] | None = None,
@@ -418,15 +417,6 @@ class SessionKeys(RoundSigner):
             raise PolicyError(_NOT_RESTORED)
         return self._store
 
-    def _granted(self, request: Part, name: int | str, why: str) -> tuple[bytes, bytes]:
-        """Return the secret in a request and what is granted for it; KeyMismatchError for one in another name."""
-        session, members = self.check.manifest_digest, self.check.identity.members
-        own = piece_of_each(request, len(members))[members.index(self._owner.identity)]
-        named, secret = self._owner.unseal(own, session)
-        if named != name:
-            raise KeyMismatchError(why)
-        return secret, sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
-
     def enrol(self, client: int, request: Part) -> bytes:
         """Take what a client shares with the authority, for all purposes; return what lets it open answers.
 
@@ -434,21 +424,36 @@ class SessionKeys(RoundSigner):
         KeyMismatchError, PolicyError for a client that was enrolled before, and once all are there,
         WireFormatError.
         """
+        return self._granted(client, request)
+
+    def _granted(self, client: int | None, request: Part) -> bytes:
+        """Take a client's request, or, None, the aggregator's."""
         with self._lock:
             store = self._held_store()
             digest = hashlib.sha256(as_frame(request)).digest()
             granted = store.grant(self._session_id, client)
             if granted is not None and granted.request_digest == digest:
                 return granted.grant
-            secret, grant = self._granted(
-                request, client, f"the request that client {client} sent is of another client"
-            )
-            keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
-            grants = {key_id: {client: Grant(grant, digest)} for key_id in keys}
-            waits = self._aggregator_opens and store.grant(self._session_id, None) is None
-            store.enrol_in(keys, grants, clients=None if waits else self._clients)
+            if granted is not None and client is None:
+                raise PolicyError(OPENER_HAS_GRANT)
+            session, members = self.check.manifest_digest, self.check.identity.members
+            own = piece_of_each(request, len(members))[members.index(self._owner.identity)]
+            named, secret = self._owner.unseal(own, session)
+            asking = OPENER if client is None else client
+            if named != asking:
+                raise KeyMismatchError(f"the request of {asking!r} is of another client: {named!r}")
+            opening_key = self._owner.opening_key(session)
+            grant = Grant(sealed_grant(grant_key(secret, session), session, opening_key), digest)
+            authorities = {one.public_key.id: one for one in self._authorities.values()}
+            if client is None:
+                store.grant_opener([*authorities], grant, clients=self._clients)
+            else:
+                keys = {key_id: one.shared(client, secret) for key_id, one in authorities.items()}
+                waits = self._aggregator_opens and store.grant(self._session_id, None) is None
+                grants = {key_id: {client: grant} for key_id in keys}
+                store.enrol_in(keys, grants, clients=None if waits else self._clients)
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
-            return grant
+            return grant.grant
 
     def end_enrolment(self) -> None:
         """Erase what opens requests before all have come: those that have not do not any more, nor the aggregator."""
@@ -462,21 +467,7 @@ class SessionKeys(RoundSigner):
         The same request gets the same again. Raises as :meth:`enrol` does, PolicyError for a second
         aggregator's.
         """
-        with self._lock:
-            store = self._held_store()
-            digest = hashlib.sha256(as_frame(request)).digest()
-            granted = store.grant(self._session_id, None)
-            if granted is not None:
-                if granted.request_digest != digest:
-                    raise PolicyError(OPENER_HAS_GRANT)
-                return granted.grant
-            _, grant = self._granted(
-                request, OPENER, "the request is a client's: the aggregator makes one of its own"
-            )
-            sessions = [one.public_key.id for one in self._authorities.values()]
-            store.grant_opener(sessions, Grant(grant, digest), clients=self._clients)
-            self._owner.take_enrolment_key(store.keep_enrolment_key(None))
-            return grant
+        return self._granted(None, request)
 
     def revoke(self, client: int) -> None:
         """Delete what is shared with a client, of whom no list is answered any more; again, it changes nothing."""
@@ -492,7 +483,7 @@ class SessionKeys(RoundSigner):
         this goes on from.
         """
         with self._lock:
-            store, number = self._held_store(), self._checked_round(round_number)
+            store, number = self._held_store(), checked_round(round_number, self._round)
             store.check_replies_are_known(message_place(self._session_id, number), self._known)
             for authority in self._authorities.values():
                 if authority.newest_closed_round < number - 1:

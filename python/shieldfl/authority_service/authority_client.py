@@ -16,8 +16,7 @@ import shieldfl.errors
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts, model_signature_name
 from shieldfl.authority_service.identity import checked_public_key, checked_public_keys, signed_setup_of
-from shieldfl.authority_service.served_session import asked
-from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.authority_service.served_session import SessionRequest, asked
 from shieldfl.encryption.enrolment import (
     MOST_AUTHORITIES,
     VERIFYING_KEY_BYTES,

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -54,11 +55,9 @@ def connection_limit(asked: int) -> int:
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ("_malformed", "over")
+    __slots__ = ("_served", "over")
 
-    def __init__(
-        self, server: web.Server, loop: asyncio.AbstractEventLoop, malformed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, served: _Server) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -66,7 +65,7 @@ class _Connection(web.RequestHandler):
             lingering_time=_GOODBYE_SECONDS,
             auto_decompress=False,
         )
-        self._malformed = malformed
+        self._served = served
         self.over: asyncio.Future[None] = loop.create_future()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -84,7 +83,7 @@ class _Connection(web.RequestHandler):
         """Refuse what is no request. Its bytes are not repeated: a log is for words that no peer has chosen."""
         if not isinstance(exc, HttpProcessingError):
             return super().handle_error(request, status, exc, message)
-        self._malformed(type(exc).__name__)
+        self._served.tell("unknown", {"status": 400, "reason": type(exc).__name__}, "HTTPError")
         response = web.Response(status=status, text="this is no request that the key authority can read\n")
         response.force_close()
         return response
@@ -104,15 +103,10 @@ class Connections:
         tls: ssl.SSLContext | None,
         most: int,
         most_of_an_address: int,
-        refused: Callable[[str], None],
-        malformed: Callable[[str], None],
+        served: _Server,
     ) -> None:
-        self._server = server
-        self._tls = tls
-        self._most = most
-        self._most_of_an_address = most_of_an_address
-        self._refused = refused
-        self._malformed = malformed
+        self._server, self._tls, self._served = server, tls, served
+        self._most, self._most_of_an_address = most, most_of_an_address
         self._open: collections.Counter[str] = collections.Counter()  # by address
         # Those that have shown no certificate, the oldest first, and their addresses.
         self._greeting: dict[asyncio.Task[None], str] = {}
@@ -145,7 +139,7 @@ class Connections:
                     accepted, (address, *_) = await asyncio.get_running_loop().sock_accept(listening)
                 except OSError:
                     # No descriptor is free, most likely; to ask again at once would be all that this process does.
-                    self._refused("no file descriptor is free")
+                    self._served.refuse("no file descriptor is free")
                     await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
                     continue
                 if self._has_room(address):
@@ -155,7 +149,7 @@ class Connections:
                     task.add_done_callback(self._serving.discard)
                 else:
                     accepted.close()
-                    self._refused("too many connections")
+                    self._served.refuse("too many connections")
                 await asyncio.sleep(0)  # where many come, those that are there go on, too
 
     def _has_room(self, address: str) -> bool:
@@ -167,7 +161,7 @@ class Connections:
             if is_full or whose == address:
                 del self._greeting[task]
                 task.cancel()
-                self._refused("made way for a newer one")
+                self._served.refuse("made way for a newer one")
                 return True
         return False
 
@@ -181,12 +175,12 @@ class Connections:
         transport: asyncio.Transport | None = None
         try:
             transport, connection = await loop.connect_accepted_socket(
-                lambda: _Connection(self._server, loop, self._malformed), accepted, ssl=self._tls, **timeouts
+                lambda: _Connection(self._server, loop, self._served), accepted, ssl=self._tls, **timeouts
             )
             if self._tls is not None:
                 self._greeting.pop(own, None)
             if connection.transport is None and not connection.over.done():
-                self._refused("left in its handshake")
+                self._served.refuse("left in its handshake")
             else:
                 await connection.over
         except asyncio.CancelledError:
@@ -194,7 +188,7 @@ class Connections:
                 transport.abort()
             raise
         except OSError:
-            self._refused("no handshake with a certificate that is believed")
+            self._served.refuse("no handshake with a certificate that is believed")
         finally:
             accepted.close()
             self._greeting.pop(own, None)
@@ -354,7 +348,7 @@ class _Server:
         try:
             response = await handler(request)
         except web.HTTPException as error:
-            self._tell("unknown", {"status": error.status}, "HTTPError", 0, 0.0)
+            self.tell("unknown", {"status": error.status}, "HTTPError")
             raise
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -372,33 +366,25 @@ class _Server:
         self._refused.labels(reason).inc()
         LOG.info("connection refused", extra={"fields": {"reason": reason, "result": "refused"}})
 
-    def tell_malformed(self, error: str) -> None:
-        self._tell("unknown", {"status": 400, "reason": error}, "HTTPError", 0, 0.0)
-
     def _asked(self, call: str, most_bytes: int, work: Callable[[Message, str], Message]) -> Handler:
         """Return what answers a call that is of no session by ``work``, which gets the body and who asks."""
 
-        async def handle(request: web.Request) -> web.Response:
-            async def answer() -> tuple[int, Message]:
-                name = self._peer_of(request)
-                # An aggregator's one after the other, whatever it asks for: the next turn is another one's.
-                async with (
-                    self._turn(f"{call} of {name}"),
-                    self._bodies.read(request, most_bytes) as body,
-                    self._turn(call),
-                ):
-                    return len(body), await self._in_thread(lambda: work(Message.from_bytes(body), name))
+        async def answer(request: web.Request, name: str) -> tuple[int, Message]:
+            # An aggregator's one after the other, whatever it asks for: the next turn is another one's.
+            async with (
+                self._turn(f"{call} of {name}"),
+                self._bodies.read(request, most_bytes) as body,
+                self._turn(call),
+            ):
+                return len(body), await self._in_thread(lambda: work(Message.from_bytes(body), name))
 
-            return await self._answered(call, {}, answer)
-
-        return handle
+        return partial(self._answered, call, {}, answer)
 
     async def _call(self, request: web.Request) -> web.Response:
         call, hexadecimal = request.match_info["call"], request.match_info["session"]
         number = bytes.fromhex(hexadecimal)
 
-        async def answer() -> tuple[int, Message]:
-            name = self._peer_of(request)
+        async def answer(request: web.Request, name: str) -> tuple[int, Message]:
             async with self._turn(hexadecimal):
                 limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
             # One at a time: together, too, they are no larger than one.
@@ -411,7 +397,8 @@ class _Server:
                 async with self._turn(hexadecimal):
                     return len(body), await self._in_thread(carry_out)
 
-        return await self._answered(call if call in CALLS else "unknown", {"session": hexadecimal}, answer)
+        told = call if call in CALLS else "unknown"
+        return await self._answered(told, {"session": hexadecimal}, answer, request)
 
     def _turn(self, session: str) -> asyncio.Semaphore:
         return self._turns.setdefault(session, asyncio.Semaphore(1))
@@ -428,12 +415,16 @@ class _Server:
             del future, work
 
     async def _answered(
-        self, call: str, fields: dict[str, Any], answer: Callable[[], Awaitable[tuple[int, Message]]]
+        self,
+        call: str,
+        fields: dict[str, Any],
+        answer: Callable[[web.Request, str], Awaitable[tuple[int, Message]]],
+        request: web.Request,
     ) -> web.Response:
         begun, size = time.perf_counter(), 0
         result = "ok"
         try:
-            size, reply = await answer()
+            size, reply = await answer(request, self._peer_of(request))
             response = web.Response(body=reply.to_bytes(), content_type="application/octet-stream")
         except ShieldError as error:
             result = type(error).__name__
@@ -451,10 +442,12 @@ class _Server:
             LOG.exception("failed", extra={"fields": {"call": call, **fields}})
             result = "InternalError"
             response = web.json_response({"error": result, "message": "see the authority's log"}, status=500)
-        self._tell(call, fields, result, size, time.perf_counter() - begun)
+        self.tell(call, fields, result, size, time.perf_counter() - begun)
         return response
 
-    def _tell(self, call: str, fields: dict[str, Any], result: str, size: int, seconds: float) -> None:
+    def tell(
+        self, call: str, fields: dict[str, Any], result: str, size: int = 0, seconds: float = 0.0
+    ) -> None:
         self._calls.labels(call, result).inc()
         self._seconds.labels(call).observe(seconds)
         facts = {"call": call, **fields, "result": result, "bytes": size, "seconds": round(seconds, 6)}
@@ -508,7 +501,7 @@ async def serve(
             runners.append(runner)
             await runner.setup()
             assert runner.server is not None
-            connections = Connections(runner.server, context, *limits, server.refuse, server.tell_malformed)
+            connections = Connections(runner.server, context, *limits, server)
             accepting.append(connections)
             taken.append(await connections.listen(*where))
         assert taken[0] is not None

@@ -76,11 +76,8 @@ def checked_public_keys(keys: str | bytes) -> bytes:
     return b"".join(found)
 
 
-class ServiceKey(Uncopied):
-    """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
-
-    Clients and aggregators pin the public one, and take no set-up that it has not signed.
-    """
+class _SigningKey(Uncopied):
+    """A long-lived Ed25519 key."""
 
     _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
@@ -88,6 +85,13 @@ class ServiceKey(Uncopied):
         self._secret, self._key = secret, ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         self.public_key: bytes = self._key.public_key().public_bytes_raw()
         """32 bytes."""
+
+
+class ServiceKey(_SigningKey):
+    """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
+
+    Clients and aggregators pin the public one, and take no set-up that it has not signed.
+    """
 
     @classmethod
     def create(cls, path: Path, passphrase: str) -> ServiceKey:
@@ -136,15 +140,8 @@ def _enrolment_content(name: str, setup_digest: bytes, client: int, enrolment: P
     return _ENROLMENT_DOMAIN + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
-class ClientIdentity(Uncopied):
+class ClientIdentity(_SigningKey):
     """A client's long-lived Ed25519 key, whose public one an authority's operator registers under a name."""
-
-    _why_uncopied = "holds a secret key and is neither copied nor pickled"
-
-    def __init__(self, secret: bytes) -> None:
-        self._key = ed25519().Ed25519PrivateKey.from_private_bytes(secret)
-        self.public_key: bytes = self._key.public_key().public_bytes_raw()
-        """32 bytes."""
 
     @classmethod
     def create(cls, path: Path) -> ClientIdentity:

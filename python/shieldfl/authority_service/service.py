@@ -19,15 +19,15 @@ from msgspec import Meta
 
 from shieldfl.authority.authority_secrets import AuthoritySecrets, JointKeys
 from shieldfl.authority.message import Message
-from shieldfl.authority.private_file import HeldFile, write_private_file
+from shieldfl.authority.private_file import HeldFile, disk_errors_as, write_private_file
 from shieldfl.authority_service.certificates import is_newest
 from shieldfl.authority_service.identity import ClientRegistry, ServiceKey
 from shieldfl.authority_service.served_session import (
     ServedSession,
     SessionFacts,
     SessionFolder,
+    SessionRequest,
 )
-from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.encryption.enrolment import SECRET_BYTES, AuthorityGroup, AuthorityIdentity
 from shieldfl.encryption.registry import REGISTRY, scheme_of
 from shieldfl.errors import DataError, ParameterError, PolicyError
@@ -139,10 +139,11 @@ class AuthorityFolder:
     ) -> AuthorityFolder:
         """Make an authority, all of it or nothing. ``certify`` gets the folder that certificates are put into."""
         path = path.absolute()
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise DataError(f"{path} has a key authority already, or something else: choose another folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
         made = cls(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
+        taken = f"{path} has a key authority already, or something else: choose another folder"
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise DataError(taken)
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             for folder in (made.path, made.clients, made.sessions, made.tls):
                 folder.mkdir(mode=0o700)
@@ -151,7 +152,8 @@ class AuthorityFolder:
             write_private_file(made.policy, policy.to_toml().encode())
             key = ServiceKey.create(made.key, passphrase)
             write_private_file(made.public_key, key.public_key.hex().encode() + b"\n")
-            made.path.replace(path)
+            with disk_errors_as(taken):  # as where it was filled meanwhile
+                made.path.replace(path)
         except BaseException:
             shutil.rmtree(made.path, ignore_errors=True)
             raise
@@ -234,7 +236,7 @@ class AuthorityService:
         request = SessionRequest.from_message(message, self.policy.check_plan)
         session_id = request.id  # once: it is a digest of the whole model
         folder = SessionFolder(self._folder.sessions / session_id.hex())
-        with self._place(session_id) as place:
+        with self._place(session_id) as place, place.lock:
             if place.session is None and not folder.is_begun:
                 self.policy.check_method(request.method)
                 # Those that are being made are counted too.
@@ -295,19 +297,12 @@ class AuthorityService:
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         folder.check_running()
         with self._place(session_id) as place:
-            if place.session is None:
-                place.session = ServedSession.open(folder, self._key, self._registry)
-            session = place.session
-            with self._lock:
-                place.users += 1
-        try:
-            if aggregator != session.facts.aggregator:
+            with place.lock:
+                if place.session is None:
+                    place.session = ServedSession.open(folder, self._key, self._registry)
+            if aggregator != place.session.facts.aggregator:
                 raise PolicyError("another aggregator began this session: begin one of your own")
-            yield session
-        finally:
-            with self._lock:
-                place.users -= 1
-            self._close_some()
+            yield place.session
 
     @contextlib.contextmanager
     def _place(self, session_id: bytes) -> Iterator[_Place]:
@@ -316,26 +311,26 @@ class AuthorityService:
             place.users += 1
             self._places.move_to_end(session_id)
         try:
-            with place.lock:
-                yield place
+            yield place
         finally:
             with self._lock:
                 place.users -= 1
                 if place.users == 0 and place.session is None:
                     self._places.pop(session_id, None)  # nothing came of it
+                self._close_some()
 
     def _close_some(self) -> None:
         """Close sessions, the longest unasked first, until few are open, with no more values than one may have."""
-        with self._lock:
-            opened = [place.session for place in self._places.values() if place.session is not None]
-            values = sum(session.facts.values for session in opened)
-            for key in [key for key, place in self._places.items() if place.users == 0]:
-                if len(self._places) <= _MOST_OPEN and values <= self.policy.most_values:
-                    break
-                session = self._places.pop(key).session
-                if session is not None:
-                    values -= session.facts.values
-                    session.close()
+        values = sum(
+            place.session.facts.values for place in self._places.values() if place.session is not None
+        )
+        for key in [key for key, place in self._places.items() if place.users == 0]:
+            if len(self._places) <= _MOST_OPEN and values <= self.policy.most_values:
+                break
+            session = self._places.pop(key).session
+            if session is not None:
+                values -= session.facts.values
+                session.close()
 
     def close(self) -> None:
         with self._lock:

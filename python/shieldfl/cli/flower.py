@@ -107,7 +107,7 @@ def restored(
 
     What it has sent since the backup is not known there, so it leaves all runs that have begun.
     """
-    from shieldfl.flower.node_memory import DiskMemory
+    from shieldfl.flower.mod import DiskMemory
 
     if not (folder / "store").exists() or not (folder / "key").exists():
         raise DataError(f"{folder} is no store of a node: give the folder of its setting shieldfl-store")

@@ -19,7 +19,7 @@ from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import RunFolder
 from shieldfl.authority.round_key_check import SESSION_BYTES
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
-from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.errors import (
     DataError,
     ParameterError,

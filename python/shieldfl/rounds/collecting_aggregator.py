@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import RoundKeyReader, digest_of_parts
+from shieldfl.authority.total_opener import GrantedKeys
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
 from shieldfl.privacy.events import ReadSum
 from shieldfl.rounds.opening_rule import (

@@ -13,9 +13,9 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import SESSION_BYTES, RoundKeyCheck, digest_of_parts
+from shieldfl.authority.total_opener import GrantedKeys
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, ShieldError

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import address_of
-from shieldfl.authority.granted_keys import GrantedKeys, GrantRequest
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts
-from shieldfl.authority.total_opener import TotalOpener
+from shieldfl.authority.total_opener import GrantedKeys, GrantRequest, TotalOpener
 from shieldfl.encryption.encryption import SchemeTotal
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
