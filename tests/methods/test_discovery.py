@@ -1,4 +1,4 @@
-"""Which methods there are, also where another package offers one, some of them wrongly; errors name their method."""
+"""Which methods there are, other packages' among them, what their clients state, and their settings by name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint
 from typing import Annotated
 
+import numpy as np
 import pytest
 
 import shieldfl as sf
 from methods.offered_method import offer
 from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
 from shieldfl.methods import registry
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.registry import (
@@ -22,9 +24,19 @@ from shieldfl.methods.registry import (
     method_names,
     named_method,
 )
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.rounds.method import NamedMethod
+from shieldfl.rounds.reports import Disclosure
 from shieldfl.settings import Settings, Share, about
+from shieldfl.testing.conformance import (
+    MethodCase,
+    SteppedRun,
+    check_facts,
+    check_messages,
+    check_records,
+    check_shares,
+)
 
 
 class Offered(FedAvg):
@@ -179,3 +191,112 @@ def test_a_setting_that_a_method_s_own_rule_refuses_is_a_parameter_error(monkeyp
         run(settings={"own": {"share": 0.25}})
     with pytest.raises(sf.ParameterError, match=r"own\.share must be a number, above 0 and at most 1, not 3"):
         MethodSettings().changed("own", {"share": 3})
+
+
+CLIENTS = [0, 1, 2, 3]
+
+
+def run_of(method):
+    run = SteppedRun(MethodCase(method))
+    run.run_round()
+    return run
+
+
+def claims_encryption(client, **_):
+    client.disclosure = Disclosure.of_zone(Mask.full(client._size + client._buffer_count), client._size)
+
+
+def test_a_plaintext_method_that_says_it_encrypts_is_found_out(monkeypatch):
+    monkeypatch.setattr(FedAvgClient, "_disclose", claims_encryption)
+    run = run_of("fedavg")
+    assert run.clients[0].disclosure.shares()["encrypted"] == 1.0
+    check_shares(run, CLIENTS)  # the words agree with each other
+    with pytest.raises(AssertionError, match="update of phase update shows values that are stated as hidden"):
+        check_messages(run, CLIENTS)
+    with pytest.raises(AssertionError):  # no sum was opened
+        check_records(run, 1, CLIENTS)
+
+
+def test_a_plaintext_method_that_says_it_hides_all_is_found_out(monkeypatch):
+    run = run_of("fedavg")
+    check_messages(run, CLIENTS)
+    check_facts(run)
+    monkeypatch.setattr(type(run.method), "hides_all", True)
+    with pytest.raises(AssertionError):
+        check_shares(run, CLIENTS)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda update: update[:40].tobytes(),
+        lambda update: b"0" + update[7:9].tobytes(),
+        lambda update: np.float64(update[100]).tobytes(),
+    ],
+    ids=["a row", "two neighbours, not aligned", "a single float64"],
+)
+def test_a_copy_in_the_clear_beside_ciphertexts_is_found(copied):
+    run = run_of("full-he")
+    check_messages(run, CLIENTS)
+    for client, message in run.sent["update"].items():
+        update = run.updates[client].parameters - run.starts[client].parameters
+        run.sent["update"][client] = {**message, "weight": bytes(message["weight"]) + copied(update)}
+    with pytest.raises(AssertionError, match="weight of phase update"):
+        check_messages(run, CLIENTS)
+
+
+def test_what_is_stated_to_be_readable_may_be_read():
+    run = run_of("full-he")
+    for client in CLIENTS:
+        update = run.updates[client].parameters - run.starts[client].parameters
+        run.sent["update"][client] = {**run.sent["update"][client], "told": update.tobytes()}
+        own = run.clients[client]
+        own.disclosure = replace(own.disclosure, parts=(*own.disclosure.parts, "told"))
+    check_messages(run, CLIENTS)
+
+
+def test_every_method_has_its_own_defaults_but_one_without_settings():
+    settings = MethodSettings()
+    assert [name for name in BUILT_IN if settings.of(name) is None] == ["fedavg"]
+    assert settings.of("plain-he").encryption == "paillier-single"
+    with pytest.raises(ParameterError, match="fedavg has no settings"):
+        settings.changed("fedavg", {"x": 3})
+
+
+@pytest.mark.parametrize("entries", [{"sense_crypt": SelectiveShieldSettings()}, {"fedavg": object()}])
+def test_settings_of_another_method_are_refused(entries):
+    with pytest.raises(ParameterError, match=r"not what the settings of (sense-crypt|fedavg) are given by"):
+        MethodSettings(**entries)
+
+
+def test_what_is_given_as_the_default_is_the_default():
+    given = MethodSettings(selective_shield=SelectiveShieldSettings())
+    assert given == MethodSettings()
+    assert hash(given) == hash(MethodSettings())
+    assert given != MethodSettings().changed("top-2", {"key_bits": 2048})
+
+
+def test_a_change_leaves_the_others_and_the_original_alone():
+    before = MethodSettings()
+    after = before.changed(
+        "sense-crypt", {"encryption": "ckks", "bandwidths": [3, 2.5], "information_bits": 4}
+    )
+    assert after.of("sense-crypt").encryption == "ckks"
+    assert after.of("sense-crypt").bandwidths == (3.0, 2.5)
+    assert type(after.of("sense-crypt").information_bits) is float
+    assert after.of("selective-shield") == SelectiveShieldSettings()
+    assert before == MethodSettings()
+
+
+BAD_SHIELD = [
+    ({"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-30}, "2\\^-29"),
+    ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not both"),
+    ({"hide_personalised": True, "noise_multiplier": 1.0}, "needs encrypted negotiation"),
+    ({"hide_personalised": True, "negotiation": "encrypted"}, "needs noise"),
+]
+
+
+@pytest.mark.parametrize(("bad", "named"), BAD_SHIELD, ids=str)
+def test_settings_that_contradict_each_other(bad, named):
+    with pytest.raises(ParameterError, match=named):
+        SelectiveShieldSettings(**bad)

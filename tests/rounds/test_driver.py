@@ -1,4 +1,4 @@
-"""The loop of a round over clients that answer in any order, or not at all; the model is read once in it."""
+"""The loop of a round over clients that answer in any order, or not at all; replies; rounds that clients forget."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, initial_model
+from methods.method_conformance import SteppedRun, initial_model, run_of
 from methods.small_plan import small_plan
-from methods.variants import variants
+from methods.variants import each_as_parameter, variants
 from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.methods.registry import MethodSettings, make_method
@@ -125,3 +125,67 @@ def test_what_failed_was_not_answered_and_left_its_owner_as_it_was(is_kept):
     with pytest.raises(RangeError):
         answer()
     assert (owner.model, replies.given("update", 1, None)) == ((2, REPLY) if is_kept else (1, None))
+
+
+LABELS = ("fedavg", "full-he", "selective-shield/encrypted", "dict-pfl", "dp-sgd")
+
+
+@pytest.mark.parametrize("variant", each_as_parameter([one for one in variants() if one.label in LABELS]))
+def test_rounds_come_to_what_they_did_without(variant):
+    forgetting, keeping = SteppedRun(variant), SteppedRun(variant)
+    for participants in ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3]):
+        for run in (forgetting, keeping):
+            run.run_round(participants)
+        for client in participants:
+            forgetting.clients[client].forget_round()
+    for client in range(4):
+        own, other = forgetting.merged(client), keeping.merged(client)
+        np.testing.assert_array_equal(own.parameters, other.parameters)
+        np.testing.assert_array_equal(own.buffers, other.buffers)
+
+
+def test_nothing_of_a_forgotten_round_is_sent_or_trained_again():
+    run = run_of("fedavg")
+    run.run_round()
+    client, first = run.clients[0], run.sent["update"][0]
+    assert client.step("update", None) == first
+    client.forget_round()
+    assert client.update is client.start is run.clients[3]._initial  # which all clients share
+    with pytest.raises(PolicyError, match="round 1 is over"):
+        client.step("update", None)
+    for model in (run.model, Message()):
+        with pytest.raises(PolicyError, match="has sent something of it"):
+            client.begin_round(1, 4, model)
+
+
+def test_a_state_after_it_holds_neither_update_nor_message_and_is_gone_on_from():
+    run = run_of("fedavg")
+    run.run_round()
+    client = run.clients[0]
+    update = client.update.parameters.tobytes()
+    message = bytes(run.sent["update"][0]["update"])
+    assert update in client.state()
+    assert message in client.state()
+    client.forget_round()
+    state = client.state()
+    assert update not in state
+    assert message not in state
+    again = run.new_client(0)
+    again.restore(state)
+    with pytest.raises(PolicyError, match="round 1 is over"):
+        again.step("update", None)
+    run.clients[0] = again
+    run.run_round()
+    assert 0 in run.sent["update"]
+
+
+def test_a_round_that_was_left_before_anything_was_sent_can_be_begun_again():
+    run = run_of("fedavg")
+    client = run.clients[0]
+    start = client.begin_round(1, 4, run.model)
+    client.forget_round()
+    again = client.begin_round(1, 4, run.model)
+    np.testing.assert_array_equal(start.parameters, again.parameters)
+    assert not client.has_trained
+    run.run_round()
+    assert 0 in run.sent["update"]

@@ -1,4 +1,4 @@
-"""Runs that come back from a file, and figures over their seeds."""
+"""Runs that come back from a file, figures over their seeds, and Alt-FL's convergence rule at its edges."""
 
 from __future__ import annotations
 
