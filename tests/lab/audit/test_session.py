@@ -230,8 +230,7 @@ def schedule(
     attacks: tuple[str, ...] = ATTACKS,
     methods: tuple[str, ...] = METHODS,
 ) -> Schedule:
-    on_updates, on_methods, _ = usable_attacks(attacks)
-    return Schedule(methods, on_updates, [one.name for one in on_methods], trials, seconds)
+    return Schedule(methods, usable_attacks(attacks)[0], trials, seconds)
 
 
 def played(
