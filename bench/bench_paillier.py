@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from shieldfl.lab.bench.comparison import authority_of, own_scheme, paillier_parameters
 from shieldfl.lab.bench.measurement import Scheme, select
-from shieldfl.lab.bench.own import authority_of, own_scheme, paillier_parameters
 
 CIPHERTEXTS = 512
 FEW = 32

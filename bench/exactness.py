@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import shieldfl as sf
 from shieldfl.encryption.answers import open_total
-from shieldfl.lab.bench.own import EnrolledSession
+from shieldfl.lab.bench.comparison import EnrolledSession
 
 _SCHEMES = {"kahe": sf.kahe, "pads": sf.pads}
 # Bits of a value, bits behind the point, the most clients.

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from authority_answers import measure_authority
 from million_clients import NAME, measure_sum
 from scheme_targets import beside, effort_of
+from shieldfl.lab.bench.comparison import own_schemes, parameter_sets
 from shieldfl.lab.bench.measurement import Figure, Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, tenseal_baselines
-from shieldfl.lab.bench.own import own_schemes, parameter_sets
 from sizes import Sizes
 from target import Target, at_least, at_most
 

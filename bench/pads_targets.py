@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from authority_answers import measure_authority
 from scheme_targets import beside, effort_of
+from shieldfl.lab.bench.comparison import own_schemes, parameter_sets
 from shieldfl.lab.bench.measurement import Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, tenseal_baselines
-from shieldfl.lab.bench.own import own_schemes, parameter_sets
 from sizes import Sizes
 from target import Target, at_least, at_most
 

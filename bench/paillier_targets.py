@@ -9,9 +9,16 @@ from statistics import median
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
-from shieldfl.lab.bench.comparison import PaillierCase, measure_paillier, own_paillier, paillier_baselines
+from shieldfl.lab.bench.comparison import (
+    PaillierCase,
+    authority_of,
+    measure_paillier,
+    own_paillier,
+    own_scheme,
+    paillier_baselines,
+    paillier_parameters,
+)
 from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, run_on_cores, select
-from shieldfl.lab.bench.own import authority_of, own_scheme, paillier_parameters
 from target import Target, at_least, at_most, median_seconds_in_turns
 
 KEY_BITS = 2048

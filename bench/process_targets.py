@@ -21,10 +21,16 @@ import numpy as np
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
+from shieldfl.lab.bench.comparison import (
+    EnrolledSession,
+    authority_of,
+    own_scheme,
+    own_schemes,
+    parameter_sets,
+)
 from shieldfl.lab.bench.measurement import Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import seal_baselines
-from shieldfl.lab.bench.own import EnrolledSession, authority_of, own_scheme, own_schemes, parameter_sets
 from sizes import QUICK, Sizes
 from target import Target, at_least, at_most
 

@@ -11,7 +11,7 @@ from scale_roles import parameters_for, short
 from shieldfl.cli.console import result_table
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
-from shieldfl.lab.bench.own import EnrolledSession
+from shieldfl.lab.bench.comparison import EnrolledSession
 
 _PATTERNS = 8
 

@@ -17,7 +17,7 @@ from shieldfl.cli.console import result_table
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
 from shieldfl.encryption.opening import sum_key
-from shieldfl.lab.bench.own import EnrolledSession
+from shieldfl.lab.bench.comparison import EnrolledSession
 from target import median_seconds_in_turns
 
 CLIENTS = [10**exponent for exponent in range(2, 7)]

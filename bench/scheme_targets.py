@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 
 import shieldfl as sf
+from shieldfl.lab.bench.comparison import authority_of, own_scheme
 from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, seal_baselines, tenseal_baselines
-from shieldfl.lab.bench.own import authority_of, own_scheme
 from sizes import Sizes
 from target import Target, at_least, at_most, median_seconds_in_turns
 

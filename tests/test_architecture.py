@@ -225,7 +225,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
     assert naming(r"CkksDecryptor|PaillierDecryptor") == {"encryption/opening.py"}
     assert naming(r"encryption\.opening\b|encryption import .*\bopening\b") == {
         "authority/key_authority.py",
-        "lab/bench/own.py",
+        "lab/bench/comparison.py",
     }
     # Nor does anybody else import an authority's memory.
     assert all("authority/" in name for name in naming(r"authority\.(authority_store|store) import"))

@@ -79,9 +79,10 @@ def label_tries(
     true = np.bincount(trial.truth((victim,))[1].numpy(), minlength=dataset.classes)
     public = dataset.test_features, dataset.test_labels
     found: dict[str, LabelScores] = {}
-    for known, observed in trial.observed(party_named("aggregator"), victim):
+    for known in trial.changes(party_named("aggregator"), victim):
         if known.source != "message" or known.round != 1:
             continue
+        observed = trial.as_update(known)
         attacked = observed if model is None else replace(observed, model=model)
         for name, guess in guesses(attacked, None, public, seed):
             forms = {name: Ilrg()}

@@ -377,7 +377,7 @@ def test_lies_about_sums_are_refused_and_change_nothing(variant: Variant):
     def changes():
         return {client: one.parameters - run.starts[client].parameters for client, one in run.updates.items()}
 
-    LyingAggregator(run, READER, changes, tell)
+    LyingAggregator(run, READER, changes, tell, LoneTotal.alter)
     for _ in range(ROUNDS):
         run.run_round()
     assert refused == {

@@ -25,7 +25,7 @@ def test_prints_a_table_for_each_attack_and_writes_figures_and_report(tmp_path):
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["method", "aggregator", "other-clients"] in lines
     row = next(line for line in lines if line[:1] == ["full-he"])
-    assert row[1] == "-"
+    assert row[1:3] == ["nothing", "received"]
     assert "n=8" in row
     assert "which proves nothing of others" in done.stdout
     facts = json.loads((tmp_path / "a.json").read_text())

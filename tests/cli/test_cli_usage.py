@@ -305,7 +305,7 @@ TINY = "run --rounds 2 --clients 3 --local-epochs 1 --threads 1"
         (
             "bench --quick --share 1 --threads 1 --no-baselines",
             "10,000 values",
-            "0/1(.|\n)*share 1, threads 1",
+            "0/1(.|\n)*all values, 1 thread",
         ),
         ("profile calibrate --quick --scheme ckks --threads 1", "ckks", "1/2"),
     ],

@@ -13,11 +13,10 @@ import typer
 from msgspec import Meta
 from rich.text import Text as Words
 
-from shieldfl.build_info import require
 from shieldfl.cli.console import JsonFile, ResultConsole, audit_progress, is_stdout, result_table, write_json
 from shieldfl.cli.failures import interruptible
 from shieldfl.cli.options import given_settings, refuse_given, refused_as, with_options
-from shieldfl.cli.run import Assignments, Report, apply_assignments
+from shieldfl.cli.run import Assignments, Report, apply_assignments, require_lab
 from shieldfl.errors import ShieldError
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.lab.report.output_files import kept_folder
@@ -79,7 +78,7 @@ class Attacked(Settings):
     ] = False
 
 
-@with_options((Attacked, "Attacks"), (EpsilonConfig, "Epsilon"), (AuditConfig, "Audit"))
+@with_options((Attacked, "Attacks"), (EpsilonConfig, "Epsilon"), (AuditConfig, "What is attacked"))
 @interruptible()
 def audit(
     context: typer.Context,
@@ -102,46 +101,21 @@ def audit(
         refuse_given(context, _OF_ATTACKS, "it goes with attacks on data, and not with --epsilon")
     else:
         refuse_given(context, settings_of(EpsilonConfig), "it goes with --epsilon")
-    for package in (
-        "torch",
-        "opacus",
-        "dp_accounting",
-        "scipy",
-        *(("matplotlib", "jinja2") if report else ()),
-    ):
-        require(package)
+    require_lab(report)
     every = names_with_epsilon(method_names()) if attacked.epsilon else method_names()
     with refused_as("--method"):
         methods = checked_methods(attacked.methods or every)
     given = apply_assignments(MethodSettings(), assignments, methods)
-    if attacked.epsilon:
-        _measure(config, measurement, methods, given, json_file)
-    else:
+    if not attacked.epsilon:
         _attack(config, attacked, methods, given, json_file, report)
-
-
-_OF_ATTACKS = (
-    *("report", "attacks", "parties", "dataset", "data_dir", "model", "samples", "learning_rate", "trials"),
-    *("folder", "resume"),
-)
-"""Parameters of attacks on data."""
-
-
-def _measure(
-    config: AuditConfig,
-    measurement: EpsilonConfig,
-    methods: tuple[str, ...],
-    settings: MethodSettings,
-    json_file: Path | None,
-) -> None:
-    """Measure, print and write what came of it, also of a measurement that is interrupted."""
+        return
     from shieldfl.lab.audit.attack import AuditInterrupted
     from shieldfl.lab.audit.epsilon import check_claims, measure_epsilons
 
     stopped: AuditInterrupted | None = None
     with audit_progress(config.budget_minutes) as tell:
         try:
-            result = measure_epsilons(config, measurement, methods, settings, tell)
+            result = measure_epsilons(config, measurement, methods, given, tell)
         except AuditInterrupted as error:
             stopped, result = error, error.result
     if write_json(result.to_json(), json_file):
@@ -149,6 +123,13 @@ def _measure(
     if stopped is not None:
         raise KeyboardInterrupt(f"{stopped}: what was measured by then is kept") from stopped
     check_claims(result)
+
+
+_OF_ATTACKS = (
+    *("report", "attacks", "parties", "dataset", "data_dir", "model", "samples", "learning_rate", "trials"),
+    *("folder", "resume"),
+)
+"""Parameters of attacks on data."""
 
 
 def _attack(
@@ -205,21 +186,17 @@ def _print_audit(result: AuditResult) -> None:
         console.print(table)
     console.say(
         "all: no less than of plain averaging; some: above chance, by the 95 % interval; chance: not above it by this "
-        "attack, which proves nothing of others; -: nothing of any update came to this party, so there was nothing "
-        "to attack. A figure is that of the strongest of several forms, and so lies above chance by chance as well.",
+        "attack, which proves nothing of others; nothing received: nothing of any update came to this party. A figure "
+        "is that of the strongest of several forms, and so lies above chance by chance as well.",
         *(f"- {note}" for note in notes_of(result)),
     )
 
 
 def _shown(result: AuditResult, cell: Cell) -> Words:
-    from shieldfl.lab.report.audit_report import figure_text
+    from shieldfl.lab.report.audit_report import figure_text, word
 
-    verdict = result.verdict(cell)
-    if cell.status == "nothing received":
-        return Words("-", style=_COLOURS["chance"])
-    if cell.status != "attacked":
-        return Words(cell.status, style=_COLOURS[verdict])
-    return Words(f"{figure_text(cell)} n={cell.tries} {verdict}", style=_COLOURS[verdict])
+    figure = f"{figure_text(cell)} n={cell.tries} " if cell.status == "attacked" else ""
+    return Words(figure + word(result, cell), style=_COLOURS[result.verdict(cell)])
 
 
 def _print_epsilons(result: EpsilonResult) -> None:

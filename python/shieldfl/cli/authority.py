@@ -217,8 +217,7 @@ def show(folder: Folder, json_file: JsonFile = None) -> None:
 def _text(facts: dict[str, Any]) -> str:
     lines = [f"public key   {facts['public_key']}"]
     lines += [f"policy       {key} = {value}" for key, value in facts["policy"].items()]
-    lines.append(f"clients      {', '.join(facts['clients']) or 'none'}")
-    lines.append(f"revoked      {', '.join(facts['revoked']) or 'none'}")
+    lines += [f"{name:<12} {', '.join(facts[name]) or 'none'}" for name in ("clients", "revoked")]
     lines.append(f"sessions     {len(facts['sessions'])}")
     for one in facts["sessions"]:
         ended = ", ended" if one["ended"] else ""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from msgspec import Meta
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from shieldfl.build_info import build_info
-from shieldfl.cli.console import JsonFile, ResultConsole, progress_bar, result_table, write_json
+from shieldfl.cli.console import JsonFile, ResultConsole, progress_of, result_table, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.options import given_settings, refuse_given, where_not_given, with_options
 from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.bench.comparison import (
+    UPDATE_SCHEMES,
     Case,
     CaseResult,
     Comparison,
@@ -29,7 +28,6 @@ from shieldfl.lab.bench.comparison import (
     grid,
 )
 from shieldfl.lab.bench.measurement import Effort
-from shieldfl.lab.bench.own import UPDATE_SCHEMES
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
@@ -125,15 +123,6 @@ def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file:
             _print_comparison(comparison, ResultConsole())
 
 
-@contextmanager
-def progress_of(steps: int) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar on standard error where that is a terminal; yields what moves it to the step that begins."""
-    columns = SpinnerColumn(), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")
-    with progress_bar(*columns, transient=True) as progress:
-        task = progress.add_task("", total=steps)
-        yield lambda done, text: progress.update(task, completed=done, description=text)
-
-
 _ENCRYPTING = {"encrypt": "encrypt", "serialise": "serialise"}
 """Stages by column, as those that follow."""
 _STAGES = {**_ENCRYPTING, "both": "encrypt and serialise", "add": "add", "close": "close", "open": "open"}
@@ -156,19 +145,19 @@ _READING_OF_PAILLIER = (
 )
 
 
-def _print_comparison(comparison: Comparison[Any], console: ResultConsole) -> None:
+def _print_comparison(comparison: Comparison, console: ResultConsole) -> None:
     print_machine(comparison.machine, console)
     of_updates = isinstance(comparison.cases[0].case, UpdateCase)
     settings, sampled = dict[str, str](), 0
     console.print(f"Medians of each value, in {'nanoseconds' if of_updates else 'microseconds'}, and bytes.")
     for result in comparison.cases:
         console.print()
-        console.print(_title(result), style="bold cyan", soft_wrap=True)
+        console.print(str(result.case), style="bold cyan", soft_wrap=True)
         console.print(_table(result, *((_STAGES, 1.0) if of_updates else (_STAGES_OF_PAILLIER, 1e3))))
         for figure in result.figures:
             # A setting names its key size, so that a scheme has as many settings as there are sizes.
             settings[figure.setting] = f"{figure.scheme}: {figure.setting}"
-            if of_updates and not figure.own and figure.values < result.selected:
+            if of_updates and not figure.own and figure.values < result.figures[0].values:
                 sampled = max(sampled, figure.values)
     reading = _READING if of_updates else _READING_OF_PAILLIER
     reading = reading.format(first=comparison.cases[0].figures[0].scheme)
@@ -177,29 +166,12 @@ def _print_comparison(comparison: Comparison[Any], console: ResultConsole) -> No
     console.say(*settings.values(), reading, *comparison.missing)
 
 
-def print_machine(machine: dict[str, Any], console: ResultConsole) -> None:
-    versions = [
-        f"{name} {machine[name]}"
-        for name in ("shieldfl", "seal", "tenseal", "gmp", "phe", "gmpy2", "heu", "flwr", "numpy", "python")
-        if machine[name]
-    ]
-    console.say(
-        f"{machine['processor']}, {machine['cores']} cores, instruction set {machine['instruction_set']}, "
-        f"Paillier engine {machine['paillier_engine']}, load {machine['load_average']}",
-        f"{', '.join(versions)}, {machine['date']}",
-    )
+def print_machine(machine: Mapping[str, Any], console: ResultConsole) -> None:
+    facts = (f"{name.replace('_', ' ')} {fact}" for name, fact in machine.items() if fact is not None)
+    console.say(", ".join(facts))
 
 
-def _title(result: CaseResult[Any]) -> str:
-    case = result.case
-    threads = "1 thread" if case.threads == 1 else f"{case.threads} threads"
-    if not isinstance(case, UpdateCase):
-        return f"{case.key_bits:,}-bit keys, {threads}"
-    which = "all values" if case.share >= 1.0 else f"a random {case.share:.3g} of them: {result.selected:,}"
-    return f"{case.values:,} values, {which}, {threads}"
-
-
-def _table(result: CaseResult[Any], stages: Mapping[str, str], nanoseconds: float) -> Table:
+def _table(result: CaseResult, stages: Mapping[str, str], nanoseconds: float) -> Table:
     def number(value: float | None) -> str:
         if value is None:
             return "–"

@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +17,15 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from shieldfl.lab.report import output_files
@@ -86,14 +96,8 @@ def _parts(table: Table, console: Console) -> Iterator[Table]:
 
 
 def _columns(table: Table, start: int, end: int) -> Table:
-    part = Table(box=table.box, header_style=table.header_style, pad_edge=table.pad_edge)
-    chosen = [table.columns[0], *table.columns[start:end]]
-    for column in chosen:
-        part.add_column(
-            column.header, justify=column.justify, overflow=column.overflow, no_wrap=column.no_wrap
-        )
-    for row, cells in zip(table.rows, zip(*(column.cells for column in chosen), strict=True), strict=True):
-        part.add_row(*cells, style=row.style, end_section=row.end_section)
+    part, chosen = copy(table), [table.columns[0], *table.columns[start:end]]
+    part.columns = [replace(column, _index=number) for number, column in enumerate(chosen)]
     return part
 
 
@@ -147,15 +151,17 @@ def write_json(facts: dict[str, Any], path: Path | None) -> bool:
 
 
 @contextmanager
+def progress_of(total: float, *columns: ProgressColumn) -> Iterator[Callable[[float, str], None]]:
+    """Show a bar on standard error where that is a terminal; yields what moves it to the step that begins."""
+    shown = SpinnerColumn(), BarColumn(bar_width=20), *(columns or (MofNCompleteColumn(),))
+    with progress_bar(*shown, TextColumn("{task.description}"), transient=True) as progress:
+        task = progress.add_task("set-up", total=total)
+        yield lambda done, text: progress.update(task, completed=done, description=text)
+
+
+@contextmanager
 def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
     """Show one bar for the whole budget; yields what says which method's federation of which number begins."""
-    left, bar = TextColumn("{task.description}"), BarColumn(bar_width=20)
-    of_all = TextColumn(f"of {budget_minutes:g} min")
-    with progress_bar(SpinnerColumn(), left, bar, TimeElapsedColumn(), of_all) as progress:
-        task, began = progress.add_task("set-up", total=60 * budget_minutes), time.monotonic()
-
-        def tell(method: str, trial: int) -> None:
-            spent = time.monotonic() - began
-            progress.update(task, completed=spent, description=f"{method}, trial {trial + 1}")
-
-        yield tell
+    began, of_all = time.monotonic(), TextColumn(f"of {budget_minutes:g} min")
+    with progress_of(60 * budget_minutes, TimeElapsedColumn(), of_all) as show:
+        yield lambda method, trial: show(time.monotonic() - began, f"{method}, trial {trial + 1}")

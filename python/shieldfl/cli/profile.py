@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from shieldfl.cli.bench import progress_of
+from shieldfl.cli.bench import print_machine
 from shieldfl.cli.console import (
     JsonFile,
     ResultConsole,
     checked_output,
+    progress_of,
     result_table,
     write_json,
 )
@@ -224,11 +225,7 @@ def plan(
 
 
 def _print_profile(profile: DeviceProfile, console: ResultConsole) -> None:
-    machine = profile.machine
-    console.say(
-        f"{machine['processor']}, {machine['cores']} cores, instruction set {machine['instruction_set']}",
-        f"shieldfl {machine['shieldfl']}, numpy {machine['numpy']}, python {machine['python']}, {machine['date']}",
-    )
+    print_machine(profile.machine, console)
     threads = list(profile.schemes[0].encrypt_seconds)
     table = result_table(["scheme", *(f"encrypt, {count}" for count in threads), "add", "open", "bytes"])
     for scheme in profile.schemes:

@@ -143,9 +143,7 @@ def run(
     compared = given_settings(ComparedMethods, settings)
     config = given_settings(RunConfig, settings) if experiment is None else RunConfig()
     shield = given_settings(SelectiveShieldSettings, settings)
-    # What would be missed later, before anything that takes seconds.
-    for package in ("torch", "opacus", "dp_accounting", *(("matplotlib", "jinja2") if report else ())):
-        require(package)
+    require_lab(report)
     methods: Sequence[str] = compared.methods
     papers: Sequence[PaperFigure] = ()
     if experiment is not None:
@@ -173,6 +171,12 @@ def run(
     from shieldfl.cli.run_session import Session
 
     Session(config, methods, of_methods, compared.seeds, papers, json_file, report, all_figures, audit).run()
+
+
+def require_lab(report: Path | None) -> None:
+    """Raise ModuleNotFoundError for what would be missed later, before anything that takes seconds."""
+    for package in ("torch", "opacus", "dp_accounting", *(("matplotlib", "jinja2") if report else ())):
+        require(package)
 
 
 def _settings_of_methods(

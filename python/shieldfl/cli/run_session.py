@@ -54,13 +54,13 @@ class Session:
     config: RunConfig
     methods: Sequence[str]
     settings: MethodSettings
-    seeds: Sequence[int] = ()
-    papers: Sequence[PaperFigure] = ()
+    seeds: Sequence[int]
+    papers: Sequence[PaperFigure]
     """What was published of such runs: ours are printed beside them."""
-    json_file: Path | None = None
-    report: Path | None = None  # the folder of the page
-    all_figures: bool = False
-    audit: bool = False  # attacks follow the run
+    json_file: Path | None
+    report: Path | None  # the folder of the page
+    all_figures: bool
+    audit: bool  # attacks follow the run
 
     def run(self) -> None:
         """Run the methods, then write and print what they measured, also of a run that has not ended."""
@@ -169,12 +169,8 @@ class Session:
 
         config = self.config
         audited = AuditConfig(
-            dataset=config.dataset,
-            data_dir=config.data_dir,
+            **{name: getattr(config, name) for name in ("dataset", "data_dir", "opener", "seed", "threads")},
             model=config.model or default_model(config.dataset),
-            opener=config.opener,
-            seed=config.seed,
-            threads=config.threads,
             trials=_AUDITED_FEDERATIONS,
             workers=1,  # others would take longer to begin than all of it takes
         )

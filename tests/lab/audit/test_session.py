@@ -236,8 +236,7 @@ def schedule(
     attacks: tuple[str, ...] = ATTACKS,
     methods: tuple[str, ...] = METHODS,
 ) -> Schedule:
-    on_updates, on_methods, _ = usable_attacks(attacks)
-    return Schedule(methods, on_updates, [one.name for one in on_methods], trials, seconds)
+    return Schedule(methods, usable_attacks(attacks)[0], trials, seconds)
 
 
 def played(
@@ -422,7 +421,7 @@ def test_rounds_on_synthetic_data_are_not_held_against_the_clients_own(first_on_
 
 
 def test_images_are_searched_for_in_the_first_round_on_the_client_s_own_data(first_on_synthetic):
-    (search,), _, _ = usable_attacks(["inverting"])
+    (search,), _ = usable_attacks(["inverting"])
     search = replace(search, iterations=1)
     attacked = AttackedTrial(first_on_synthetic, seed=0)
     found = attacked.found(party_named("aggregator"), search)

@@ -25,13 +25,17 @@ from shieldfl.lab.bench import others
 from shieldfl.lab.bench.comparison import (
     PaillierCase,
     UpdateCase,
+    authority_of,
     compare,
     grid,
     measure_paillier,
+    own_scheme,
+    own_schemes,
     paillier_baselines,
+    paillier_parameters,
+    parameter_sets,
 )
 from shieldfl.lab.bench.measurement import (
-    STAGES,
     Effort,
     Scheme,
     WrongSumError,
@@ -40,12 +44,12 @@ from shieldfl.lab.bench.measurement import (
     select,
     to_fixed_point,
 )
-from shieldfl.lab.bench.own import authority_of, own_scheme, own_schemes, paillier_parameters, parameter_sets
 from shieldfl.masks import Mask
 from target import at_least, at_most, median_seconds_in_turns
 
 BENCH = ROOT / "bench"
 ONCE = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=8, medium_ciphertexts=8, slow_ciphertexts=2)
+STAGES = ("encrypt", "serialise", "add", "close", "open")
 BOTH = "encrypt and serialise"
 
 

@@ -17,7 +17,7 @@ import state_dict as bench
 from documentation_pages import ROOT
 from encryption.wire_twin import reseal
 from shieldfl.encryption import kahe
-from shieldfl.lab.bench.own import EnrolledSession
+from shieldfl.lab.bench.comparison import EnrolledSession
 
 
 def test_a_process_runs_what_the_task_says(monkeypatch, capsys):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Literal
 
@@ -57,10 +57,10 @@ class Outcome:
     """In [0, 1]."""
     chance: float
     """The same figure for who guesses without the update."""
-    others: dict[str, float] = field(default_factory=dict)
+    others: dict[str, float]
+    remark: str
     example: Example | None = None
     """What there is to look at; None where no image was recovered."""
-    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,16 +110,16 @@ class Cell:
         return "some"
 
     def to_json(self) -> dict[str, Any]:
-        facts = asdict(replace(self, example=None))
+        facts = _without_infinities(vars(self)) | {"others": _without_infinities(self.others)}
         del facts["example"]
-        plain: dict[str, Any] = _without_infinities(facts)
-        return plain
+        return facts
 
 
-def _without_infinities(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_infinities(one) for name, one in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _without_infinities(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(one, float) and not math.isfinite(one) else one
+        for name, one in facts.items()
+    }
 
 
 @dataclass
@@ -194,9 +194,9 @@ class UpdateAttack(ABC):
     source: ClassVar[str]
     """The paper, with its equation or algorithm."""
 
-    @abstractmethod
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say in one sentence why this attack cannot be tried on such an update; None where it can."""
+        """Say in one sentence why this attack cannot be tried on such an update; None where it can, as by default."""
+        return None
 
     @abstractmethod
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
@@ -280,7 +280,10 @@ BUILT_IN = {
 }
 
 
-def _made(name: str, offers: list[EntryPoint]) -> UpdateAttack | type[FederationAttack]:
+Attack = UpdateAttack | type[FederationAttack]
+
+
+def _made(name: str, offers: list[EntryPoint]) -> Attack:
     """Raises ParameterError where there are several of that name, or the one cannot be made."""
     if len(offers) > 1:
         places = " and ".join(one.value for one in offers)
@@ -298,36 +301,27 @@ def _made(name: str, offers: list[EntryPoint]) -> UpdateAttack | type[Federation
     return attack
 
 
-def usable_attacks(
-    names: Iterable[str],
-) -> tuple[list[UpdateAttack], list[type[FederationAttack]], list[str]]:
-    """Return attacks on updates, attacks on methods, and a line for each that cannot be made: which, and why.
+def usable_attacks(names: Iterable[str]) -> tuple[list[Attack], list[str]]:
+    """Return attacks, those on updates first, and a line for each that cannot be made: which, and why.
 
     Raises ParameterError for none that can be made, an unknown name, and one that is given twice.
     """
     offers: dict[str, list[EntryPoint]] = {}
     for one in (*(EntryPoint(*own, GROUP) for own in BUILT_IN.items()), *sorted(entry_points(group=GROUP))):
         offers.setdefault(one.name, []).append(one)
-    on_updates: list[UpdateAttack] = []
-    on_methods: list[type[FederationAttack]] = []
+    made: list[Attack] = []
     left_out: list[str] = []
     for name in names:
         if name not in offers:
             raise ParameterError(f"unknown attack {name!r}: choose from {', '.join(offers)}")
         try:
-            attack = _made(name, offers[name])
+            made.append(_made(name, offers[name]))
         except ParameterError as error:
             left_out.append(f"left out: {error}")
-            continue
-        if isinstance(attack, UpdateAttack):
-            on_updates.append(attack)
-        else:
-            on_methods.append(attack)
-    made: list[UpdateAttack | type[FederationAttack]] = [*on_updates, *on_methods]
     if not made or len({one.name for one in made}) < len(made):
         what = f"name one attack or several, each once: {', '.join(offers)}"
         raise ParameterError("; ".join([*left_out, what]))
-    return on_updates, on_methods, left_out
+    return sorted(made, key=lambda one: isinstance(one, type)), left_out
 
 
 def psnr(images: Tensor, true: Tensor, value_range: tuple[float, float]) -> Tensor:
@@ -401,7 +395,7 @@ def label_outcome(recovered: Recovered, labels: Tensor, classes: int) -> Outcome
     counts = np.zeros_like(true) if recovered.label_counts is None else recovered.label_counts
     existence, number = label_scores(counts, true)
     constant = max(float(np.mean(true == number)) for number in np.unique(true))
-    return Outcome(number, constant, {"LeAcc": existence}, remark=recovered.remark)
+    return Outcome(number, constant, {"LeAcc": existence}, recovered.remark)
 
 
 def image_outcome(
@@ -423,7 +417,7 @@ def image_outcome(
     places[order] = torch.arange(len(pool))
     images = recovered.images
     if images is None or not len(images):
-        return Outcome(0.0, count / len(pool), {"images": 0.0}, remark=recovered.remark)
+        return Outcome(0.0, count / len(pool), {"images": 0.0}, recovered.remark)
     found = torch.isin(_squared_distances(images, pool[order]).argmin(dim=1), places[:count])
     rows, columns = matched(images, features)
     decibels = psnr(images[rows], features[columns], value_range)
@@ -433,6 +427,6 @@ def image_outcome(
         int(found.sum()) / len(images),
         count / len(pool),
         {"images": float(len(images)), "PSNR": float(decibels.clamp(max=100.0).median())},
-        Example(images[rows][:_SHOWN], true, public[nearest], value_range),
         recovered.remark,
+        Example(images[rows][:_SHOWN], true, public[nearest], value_range),
     )

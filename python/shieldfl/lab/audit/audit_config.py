@@ -13,7 +13,6 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.learning import MODELS
 from shieldfl.settings import Count, Positive, Seed, Settings, Share, Text, Threads, about
 
-_TRAINED = "What is attacked"
 _EFFORT = "Effort"
 _FOLDER = "Checkpoint"
 
@@ -22,41 +21,31 @@ _FOLDER = "Checkpoint"
 class AuditConfig(Settings):
     """Raises ParameterError for values out of range, and for fewer clients than a round needs."""
 
-    dataset: Annotated[
-        str, about("All but digits are read from files.", choices=DATASETS, panel=_TRAINED)
-    ] = "digits"
+    dataset: Annotated[str, about("All but digits are read from files.", choices=DATASETS)] = "digits"
     data_dir: Annotated[
         str | None,
-        about("Folder of the data sets; default $SHIELDFL_DATA, then ./data.", metavar="DIR", panel=_TRAINED),
+        about("Folder of the data sets; default $SHIELDFL_DATA, then ./data.", metavar="DIR"),
     ] = None
     model: Annotated[
         str | None,
-        about("By default small-mlp for digits, else the data set's.", choices=MODELS, panel=_TRAINED),
+        about("By default small-mlp for digits, else the data set's.", choices=MODELS),
     ] = None
     samples: Annotated[
         Count,
-        about(
-            "Of each client, all in one batch: the fewer, the more an update tells of each.", panel=_TRAINED
-        ),
+        about("Of each client, all in one batch: the fewer, the more an update tells of each."),
     ] = 8
-    learning_rate: Annotated[
-        Positive, about("Of the one step of SGD that a client takes in a round.", panel=_TRAINED)
-    ] = 0.1
-    clients: Annotated[int, Meta(ge=2), about("Of a federation.", panel=_TRAINED)] = 4
-    min_clients: Annotated[Count, about("Fewest clients of a round.", panel=_TRAINED)] = 3
+    learning_rate: Annotated[Positive, about("Of the one step of SGD that a client takes in a round.")] = 0.1
+    clients: Annotated[int, Meta(ge=2), about("Of a federation.")] = 4
+    min_clients: Annotated[Count, about("Fewest clients of a round.")] = 3
     rounds: Annotated[
         Count,
-        about(
-            "Of a federation: methods that alternate need several, so that there is one of each kind.",
-            panel=_TRAINED,
-        ),
+        about("Of a federation: methods that alternate need several, so that there is one of each kind."),
     ] = 3
     opener: Annotated[
         Literal["authority", "clients", "aggregator"] | None,
         about(
             "Who opens sums, and so has the models: the key authority, or each client or the aggregator alone, for "
-            "which clients need keys of their own. By default clients where they have such keys, else the authority.",
-            panel=_TRAINED,
+            "which clients need keys of their own. By default clients where they have such keys, else the authority."
         ),
     ] = None
     budget_minutes: Annotated[
@@ -108,10 +97,26 @@ class AuditConfig(Settings):
             raise ParameterError("there is nothing to resume from: name the audit's folder, too (--folder)")
 
     def run_config(self, trial: int) -> RunConfig:
-        alike = ("dataset", "data_dir", "model", "clients", "rounds", "min_clients", "learning_rate")
-        given = {name: getattr(self, name) for name in (*alike, "opener", "threads")}
+        """Return that of a federation; by default its model is small for digits, so that Paillier takes seconds."""
+        from shieldfl.learning.networks import default_model  # torch takes seconds to load
+
+        alike = (
+            "dataset",
+            "data_dir",
+            "clients",
+            "rounds",
+            "min_clients",
+            "learning_rate",
+            "opener",
+            "threads",
+        )
         return RunConfig(
-            **given, local_epochs=1, batch_size=self.samples, momentum=0.0, seed=self.seed + trial
+            **{name: getattr(self, name) for name in alike},
+            model=self.model or ("small-mlp" if self.dataset == "digits" else default_model(self.dataset)),
+            local_epochs=1,
+            batch_size=self.samples,
+            momentum=0.0,
+            seed=self.seed + trial,
         )
 
 

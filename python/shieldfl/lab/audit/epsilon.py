@@ -25,15 +25,14 @@ from shieldfl.errors import DisprovedError, ParameterError, PolicyError, ShieldE
 from shieldfl.lab.audit.attack import AuditInterrupted, OnFederation
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.lab.audit.views.observed_update import Flags, Floats
-from shieldfl.lab.audit.views.view import KnownChange, RecordedFederation, View, party_named
+from shieldfl.lab.audit.views.view import KnownChange, RecordedFederation, View, party_named, planned
 from shieldfl.lab.simulation.federation import torch_threads
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.learning.local_trainer import LocalTrainer, Objective
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
-from shieldfl.methods.registry import MethodSettings, checked_methods, make_method, method_class
+from shieldfl.methods.registry import MethodSettings, checked_methods, method_class
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
-from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import FederationPlan, GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 from shieldfl.settings import TrainingSettings, plain_settings
 
 _LARGEST = 64.0
@@ -195,8 +194,8 @@ class CanaryFederation:
     ) -> None:
         self._audit, self._config = audit, config
         coins = np.random.default_rng([audit.seed, number, 11])
-        unit = self._planned(name, settings, audit.clients, 1).privacy_reading.unit
-        self._has_witness = unit == "sample"
+        first = planned(name, settings, audit, rounds=audit.rounds, parameters=audit.clients, samples=1)
+        self._has_witness = first.privacy_reading.unit == "sample"
         owners = audit.clients - self._has_witness
         count = min(wanted, _MOST_SAMPLES if self._has_witness else owners)
         self.included: Flags = coins.random(count) < 0.5
@@ -204,7 +203,9 @@ class CanaryFederation:
         self._owners = np.arange(count) % owners
         parameters = max(count, audit.clients)
         samples = count + _WITNESSES if self._has_witness else audit.clients
-        self.method = self._planned(name, settings, parameters, samples)
+        self.method = planned(
+            name, settings, audit, rounds=audit.rounds, parameters=parameters, samples=samples
+        )
         if self.method.own_settings.get("synthetic_share"):
             raise ParameterError(
                 f"{name} trains on synthetic samples beside the client's own, of which canaries are not measured: set "
@@ -224,20 +225,6 @@ class CanaryFederation:
                 break
             federation.run_round(round_number, drawn, audit.min_clients)
         self.account, self._record = federation.account, federation.record
-
-    def _planned(self, name: str, settings: MethodSettings, parameters: int, samples: int) -> Method:
-        audit = self._audit
-        plan = FederationPlan.for_weights(
-            None,
-            clients=audit.clients,
-            rounds=audit.rounds,
-            min_clients=audit.min_clients,
-            server_learning_rate=1.0,
-            parameters=parameters,
-            samples=samples,
-            opener=audit.opener if method_class(name).schemes else None,
-        )
-        return make_method(name, settings, plan)
 
     def _trainers(self, model: nn.Linear) -> Iterator[LocalTrainer]:
         canaries = np.eye(len(self.included), model.in_features, dtype=np.float32) * self.included[:, None]

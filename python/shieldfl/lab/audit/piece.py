@@ -42,10 +42,9 @@ from shieldfl.lab.audit.attack import (
 from shieldfl.lab.audit.attacks.labels import exposed_elsewhere, guesses
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
-from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, model_kind, party_named
+from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, first_model, party_named
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.federation import end_with_parent
-from shieldfl.learning.networks import build_model
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.torch_bridge import flatten
 
@@ -98,10 +97,9 @@ class Attacked:
     attack: str
     trial: int
     seconds: float = 0.0
-    """Without those that went into the federation, where several attacks share it."""
-    shared_seconds: float = 0.0
+    """With its part of those that went into a federation which several attacks share."""
     left_out: str | None = None
-    """Why the method is left out from this trial on."""
+    """Why the method is left out from this trial on, or of an attack that has federations of its own."""
     found: dict[str, Found] = field(default_factory=dict)
     """By party, of a trial."""
     cells: list[Cell] = field(default_factory=list)
@@ -251,8 +249,7 @@ def planted_trial(
 ) -> Trial:
     """Run a federation whose first model is the attacker's, until a round is on clients' own data."""
     run = config.run_config(number)
-    kind = model_kind(config)
-    plain = build_model(kind, dataset.feature_shape, dataset.classes, run.seed)
+    plain = first_model(run, dataset)
     for rounds in range(1, config.rounds + 1):
         planting = attack if rounds == 1 else attack.lasting()
         model = planting.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
@@ -273,9 +270,7 @@ class PieceWorker:
     ) -> None:
         self._config, attacks, parties, self._settings = asked
         self._dataset, self._on_federation = dataset, on_federation
-        on_updates, on_methods, _ = usable_attacks(attacks)
-        self._on_updates = {attack.name: attack for attack in on_updates}
-        self._kinds = {kind.name: kind for kind in on_methods}
+        self._attacks = {attack.name: attack for attack in usable_attacks(attacks)[0]}
         self._on_methods: dict[str, FederationAttack] = {}
         self._parties = tuple(party_named(name) for name in parties)
         self._plain: dict[int, Trial | None] = {}
@@ -287,7 +282,7 @@ class PieceWorker:
         if piece.trial == OWN_FEDERATIONS:
             return [self._own_federations(piece.method, name) for name in piece.attacks]
         began = time.monotonic()
-        attacks = [self._on_updates[name] for name in piece.attacks]
+        attacks = [cast(UpdateAttack, self._attacks[name]) for name in piece.attacks]
         ended = [Attacked(piece.method, one.name, piece.trial) for one in attacks]
         if piece.rows is not None:
             attacks = [replace(cast(Any, attacks[0]), rows=piece.rows)]
@@ -312,7 +307,7 @@ class PieceWorker:
                     one.found[party.name] = attacked.found(party, attack, ends, with_rows)
             except ShieldError as error:
                 one.found, one.left_out = {}, str(error)
-            one.seconds, one.shared_seconds = time.monotonic() - began - made, made / len(attacks)
+            one.seconds = time.monotonic() - began - made + made / len(attacks)
             began = time.monotonic() - made
             one.round_seconds = trial.round_seconds if planting is None else None
             one.parameters = trial.layout.size if piece.rows is None else None
@@ -331,8 +326,8 @@ class PieceWorker:
         ended = Attacked(method, name, OWN_FEDERATIONS)
         try:
             if name not in self._on_methods:
-                how = self._config, self._settings, self._dataset, self._parties
-                self._on_methods[name] = self._kinds[name](*how)
+                kind = cast(type[FederationAttack], self._attacks[name])
+                self._on_methods[name] = kind(self._config, self._settings, self._dataset, self._parties)
             ended.cells = self._on_methods[name].cells(method, self._on_federation)
         except ShieldError as error:
             ended.cells = [
@@ -371,7 +366,6 @@ class Processes:
     """
 
     def __init__(self, count: int, asked: Asked) -> None:
-        self._parties = asked[2]
         # Plain pickles: torch would have tensors passed on by open files.
         self._frame = pickle.dumps(asked)
         self.idle = [_begun() for _ in range(count)]
@@ -393,14 +387,9 @@ class Processes:
                     raise ParameterError(
                         "another process could not be begun here: do all in one, by workers = 1 (--workers 1)"
                     ) from None
-                for name in piece.attacks:
-                    undone = Attacked(piece.method, name, piece.trial)
-                    if piece.trial == OWN_FEDERATIONS:
-                        cell = Cell(piece.method, name, "", "not attacked", _ENDED)
-                        undone.cells = [replace(cell, party=party) for party in self._parties]
-                    else:
-                        undone.left_out = _ENDED
-                    ended.append(undone)
+                ended += [
+                    Attacked(piece.method, name, piece.trial, left_out=_ENDED) for name in piece.attacks
+                ]
                 _stop(process)
                 process = _begun()
             self.idle.append(process)

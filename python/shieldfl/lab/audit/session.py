@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,16 +17,16 @@ import msgspec
 import numpy as np
 import torch
 
-from shieldfl.build_info import machine_facts
+from shieldfl.build_info import build_info, machine_facts
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.lab.audit.attack import (
     FEWEST_TRIES,
     FIGURES,
     UNDEFENDED,
+    Attack,
     AuditInterrupted,
     AuditResult,
     Cell,
-    FederationAttack,
     ModelPlantingAttack,
     OnFederation,
     Outcome,
@@ -38,7 +37,7 @@ from shieldfl.lab.audit.attack import (
 )
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Piece, PieceWorker, Processes
-from shieldfl.lab.audit.views.view import model_kind, party_named
+from shieldfl.lab.audit.views.view import party_named
 from shieldfl.lab.report.output_files import LineFile, write_whole
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.lab.simulation.federation import torch_threads
@@ -63,24 +62,24 @@ class Schedule:
     shared out again among those that do. What cannot be begun before a method's first federation has ended
     holds up nobody: others go on with later stages meanwhile.
 
-    ``methods`` begin with the undefended one, ``on_methods`` are names of attacks with federations of their
-    own, and ``seconds`` are those of all ``processes`` together: a piece is done by one of them.
+    ``methods`` begin with the undefended one, and each of the ``processes`` has ``seconds``: a piece is done
+    by one of them.
     """
 
     def __init__(
         self,
         methods: Sequence[str],
-        on_updates: Sequence[UpdateAttack],
-        on_methods: Sequence[str],
+        attacks: Sequence[Attack],
         trials: int,
         seconds: float,
         processes: int = 1,
     ) -> None:
-        self._methods, self._on_methods, self._trials = tuple(methods), tuple(on_methods), trials
-        self._seconds, self._processes = seconds / processes, processes
-        self.honest = tuple(one.name for one in on_updates if not isinstance(one, ModelPlantingAttack))
+        self._methods, self._trials = tuple(methods), trials
+        self._seconds, self._processes = seconds, processes
+        self._on_methods = [one.name for one in attacks if isinstance(one, type)]
+        self.honest = tuple(one.name for one in attacks if not isinstance(one, (type, ModelPlantingAttack)))
         """Of attacks that share the federations whose model nobody has altered."""
-        self.planting = {one.name: one for one in on_updates if isinstance(one, ModelPlantingAttack)}
+        self.planting = {one.name: one for one in attacks if isinstance(one, ModelPlantingAttack)}
         """With federations of their own, of which each is one trial."""
         self._rounds: dict[str, tuple[float, int]] = {}
         """By method: seconds of a round with a model that nobody has altered, and this one's parameters."""
@@ -174,7 +173,7 @@ class Schedule:
     def take_in(self, one: Attacked) -> None:
         """Learn from what has ended how long things take, and what a method refuses: that is not asked again."""
         self._begun.add((one.method, one.attack, one.trial))
-        self._spent[one.attack] += one.seconds + one.shared_seconds
+        self._spent[one.attack] += one.seconds
         sharing = self.honest if one.attack in self.honest else (one.attack,)
         if one.left_out is not None:
             self._left_out |= {(one.method, attack) for attack in sharing}
@@ -330,7 +329,7 @@ class _Session:
         self._began = time.monotonic()
         self._config, self._on_trial = config, on_trial
         self._names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
-        self._on_updates, self._on_methods, left_out = usable_attacks(attacks)
+        self._attacks, left_out = usable_attacks(attacks)
         self._parties = tuple(party_named(name) for name in parties)
         if not parties or len(set(parties)) < len(parties):
             raise ParameterError("name one party or several, each once")
@@ -349,23 +348,21 @@ class _Session:
             }
             identity = json.loads(json.dumps(found))  # as it is read again
             self._written = WrittenAudit(Path(config.folder), identity, resume=config.resume)
-        made = [*(one.name for one in self._on_updates), *(kind.name for kind in self._on_methods)]
+        made = [one.name for one in self._attacks]
         self._asked: Asked = config, tuple(made), tuple(parties), settings
-        affinity = getattr(os, "sched_getaffinity", None)
-        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-        self._workers = min(config.workers or min(cores, _MOST_WORKERS), len(self._names) * len(made))
+        most = config.workers or min(build_info()["threads"], _MOST_WORKERS)
+        self._workers = min(most, len(self._names) * len(made))
         self._schedule = Schedule(
             self._names,
-            self._on_updates,
-            [kind.name for kind in self._on_methods],
+            self._attacks,
             config.trials,
-            60 * config.budget_minutes * self._workers,
+            60 * config.budget_minutes,
             self._workers,
         )
         self._earlier = 0.0
         self._ended: defaultdict[tuple[str, str], dict[int, Attacked]] = defaultdict(dict)
         self.result = AuditResult(
-            asdict(config), describe_environment(), self._dataset.description, model_kind(config)
+            asdict(config), describe_environment(), self._dataset.description, str(config.run_config(0).model)
         )
         self.result.notes += left_out
         if "aggregator" not in parties:
@@ -376,7 +373,7 @@ class _Session:
     def attack(self) -> None:
         """Do pieces until all are done, or the time is over; take over what an earlier process has ended."""
         for one in () if self._written is None else self._written.ended:
-            self._earlier += (one.seconds + one.shared_seconds) / self._workers
+            self._earlier += one.seconds / self._workers
             self._take_in(one)
         worker = PieceWorker(self._asked, self._dataset, self._on_trial)
         while self._workers == 1 or time.monotonic() - self._began <= _ALONE:
@@ -415,18 +412,17 @@ class _Session:
     def finished(self) -> AuditResult:
         result = self.result
         result.notes += self._notes_of_left_out()
-        every: list[UpdateAttack | type[FederationAttack]] = [*self._on_updates, *self._on_methods]
-        for attack in every:
+        for attack in self._attacks:
             for name in self._names:
                 result.cells += self._cells(name, attack)
-        told = {kind.name for kind in self._on_methods if kind.is_told}
+        told = {one.name for one in self._attacks if isinstance(one, type) and one.is_told}
         result.notes += in_words([cell for cell in result.cells if cell.attack in told])
         result.seconds = self._earlier + time.monotonic() - self._began
         if self._written is not None:
             self._written.finish(result)
         return result
 
-    def _cells(self, method: str, attack: UpdateAttack | type[FederationAttack]) -> Iterator[Cell]:
+    def _cells(self, method: str, attack: Attack) -> Iterator[Cell]:
         ended = [one for _, one in sorted(self._ended[method, attack.name].items())]  # whichever ended first
         made = {cell.party: cell for one in ended for cell in one.cells}
         for party in self._parties:
@@ -443,10 +439,10 @@ class _Session:
     def _notes_of_left_out(self) -> list[str]:
         notes: dict[str, None] = {}
         for name in self._names:
-            for attack in self._on_updates:
-                one = self._left_out(name, attack.name)
+            for attack in (*self._schedule.honest, *self._schedule.planting):
+                one = self._left_out(name, attack)
                 if one is not None:
-                    under = f" under {attack.name}" if attack.name in self._schedule.planting else ""
+                    under = f" under {attack}" if attack in self._schedule.planting else ""
                     notes[f"{name}: left out{under} from trial {one.trial + 1} on: {one.left_out}"] = None
         return list(notes)
 

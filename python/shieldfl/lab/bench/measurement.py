@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from statistics import median
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from shieldfl.errors import ShieldError
 from shieldfl.masks import Mask
 
-Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-STAGES = ("encrypt", "serialise", "add", "close", "open")
 BOTH = "encrypt and serialise"
 VALUE_BITS = 24
 FRACTION_BITS = 20
@@ -261,9 +259,7 @@ def measure(
     return [record.figure() for record in records]
 
 
-def run_on_cores(
-    cores: int, function: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
-) -> Result:
+def run_on_cores(cores: int, function: Callable[..., Result], *arguments: Any) -> Result:
     """Return what a function of a module returns, or raise what it raises, in a process bound to so many cores.
 
     HEU works on all cores of its process and has no other setting. It is a fresh process, not a copy of this one:
@@ -272,7 +268,7 @@ def run_on_cores(
     """
     context = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, initializer=_bind, initargs=(cores,)) as pool:
-        return pool.submit(function, *arguments, **options).result()
+        return pool.submit(function, *arguments).result()
 
 
 def _bind(cores: int) -> None:

@@ -20,7 +20,6 @@ from shieldfl.lab.audit.attack import (
     AuditResult,
     Cell,
     Example,
-    Verdict,
     usable_attacks,
 )
 from shieldfl.lab.audit.views.view import PARTIES
@@ -141,14 +140,6 @@ def findings(result: AuditResult) -> list[str]:
     return [*found, LIMITS]
 
 
-_CLASSES: dict[Verdict, str] = {
-    "all": "all",
-    "some": "some",
-    "chance": "nothing",
-    "too few trials": "unknown",
-    "not attacked": "unknown",
-}
-"""How the page colours a cell."""
 _CELLS = (
     "A cell says how far an attack came on what a party gets under a method: its figure, in brackets chance, "
     "a guess without the update, and by how many tries n. Figures are means over the tries, of the strongest "
@@ -164,13 +155,7 @@ _WORDS = Terms(
         "to attack.",
         "too few trials, does not apply, not attacked": "Nothing is known. It is not safe.",
     },
-    {
-        "all": "verdict all",
-        "some": "verdict some",
-        "chance": "verdict nothing",
-        "nothing received": "verdict nothing",
-        "too few trials, does not apply, not attacked": "verdict unknown",
-    },
+    "verdict",
 )
 _INTERVALS = "Intervals are bootstrapped over the tries. Of few tries they are too narrow."
 _CHART = (
@@ -231,18 +216,17 @@ def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
 
     def seen(cell: Cell) -> Text:
         figures = f"{figure_text(cell)} n={cell.tries}" if cell.status == "attacked" else ""
-        return Text(figures, word(result, cell), f"verdict {_CLASSES[result.verdict(cell)]}")
+        return Text(figures, word(result, cell), f"verdict {result.verdict(cell).replace(' ', '-')}")
 
-    heads: list[str | Text] = ["method", *(Text(party, css="left wraps") for party in table.parties)]
+    heads = ["method", *table.parties]
     rows: list[list[str | Text]] = [[method, *map(seen, table.of_method(method))] for method in table.methods]
     blocks: list[object] = []
     with suppress(ParameterError):  # of one that is not installed any more
-        on_updates, on_methods, _ = usable_attacks([attack])
-        source = on_updates[0].source if on_updates else on_methods[0].source
+        source = usable_attacks([attack])[0][0].source
         blocks += [f"Source: {source}."] if source else []
     if measured in MEANINGS:
         blocks.append(MEANINGS[measured])
-    blocks.append(Table(f"{attack}: methods by parties", heads, rows))
+    blocks.append(Table(f"{attack}: methods by parties", heads, rows, words=range(1, len(heads))))
     if measured:
         title, figures = (
             f"{attack}: {measured} beside chance",
@@ -257,18 +241,24 @@ def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
 
 
 def _every_cell(result: AuditResult, table: AttackTable) -> Table:
-    def row(cell: Cell) -> list[str | Text]:
-        words = [Text(text, css="left") for text in (cell.party, word(result, cell))]
+    def row(cell: Cell) -> list[str]:
         interval = f"{decimal(cell.low)} to {decimal(cell.high)}" if math.isfinite(cell.low) else MISSING
         figures = [decimal(cell.figure), interval, decimal(cell.chance), str(cell.tries)]
-        last = (cell.form or cell.reason, others_text(cell) or MISSING)
-        return [cell.method, *words, *figures, *(Text(text, css="left wraps") for text in last)]
+        last = cell.form or cell.reason, others_text(cell) or MISSING
+        return [cell.method, cell.party, word(result, cell), *figures, *last]
 
-    heads: list[str | Text] = ["method", Text("party", css="left"), Text("what came out", css="left")]
-    heads += [table.measured_by or "figure", "95 % interval", "chance", "n"]
-    last = ("strongest on, or why there is no figure", "further figures")
-    heads += [Text(text, css="left wraps") for text in last]
-    return Table(f"Every cell of {table.attack}", heads, list(map(row, table.cells.values())))
+    heads = [
+        "method",
+        "party",
+        "what came out",
+        table.measured_by or "figure",
+        "95 % interval",
+        "chance",
+        "n",
+    ]
+    heads += ["strongest on, or why there is no figure", "further figures"]
+    rows = list(map(row, table.cells.values()))
+    return Table(f"Every cell of {table.attack}", heads, rows, words=(1, 2, 7, 8))
 
 
 def _lanes(table: AttackTable, method: str) -> tuple[Cell | None, Cell | None]:

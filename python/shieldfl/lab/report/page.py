@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +27,6 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from shieldfl.lab.report.output_files import write_whole
-from shieldfl.quantities import MISSING
 
 BACKGROUND, TEXT = "#ffffff", "#1f2328"
 FAINT = "#d8dce1"
@@ -291,9 +289,11 @@ class Table:
 
     caption: str
     """For those who do not see the table."""
-    heads: Sequence[str | Text]
+    heads: Sequence[str]
     rows: Sequence[Sequence[str | Text]]
     note: str = ""
+    words: Container[int] = ()
+    """Columns of words, which are broken where they are long."""
 
 
 @dataclass(frozen=True)
@@ -305,8 +305,8 @@ class Drawing:
 @dataclass(frozen=True)
 class Terms:
     meanings: Mapping[str, str]
-    css: Mapping[str, str] = field(default_factory=dict)
-    """Classes of some of the words."""
+    css: str = ""
+    """Of the words' class, before the words."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,6 @@ def write_page(
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "setting": _setting_text,
         "kind": lambda block: type(block).__name__,
         "data_uri": lambda png: "data:image/png;base64," + base64.b64encode(png).decode("ascii"),
     }
@@ -372,15 +371,3 @@ def write_page(
     written.append(written[0].with_name("index.html"))
     write_whole(written[-1], page)
     return written
-
-
-def _setting_text(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "default", True: "yes", False: "no"}[value]
-    if isinstance(value, float):
-        return MISSING if math.isnan(value) else "∞" if math.isinf(value) else f"{value:g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_setting_text(item) for item in value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_setting_text(item)}" for name, item in value.items())
-    return str(value)

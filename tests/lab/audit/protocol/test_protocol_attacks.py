@@ -21,7 +21,8 @@ from shieldfl.lab.audit.views.view import PARTIES, party_named
 from shieldfl.methods.registry import MethodSettings
 from shieldfl.rounds.training_client import TrainingClient
 
-LIES = {kind.name: kind for kind in usable_attacks(BUILT_IN)[1] if issubclass(kind, ProtocolAttack)}
+OFFERED = usable_attacks(BUILT_IN)[0]
+LIES = {kind.name: kind for kind in OFFERED if isinstance(kind, type) and issubclass(kind, ProtocolAttack)}
 BOTH = ("aggregator", "aggregator-and-client")
 KEY = bytes(32)
 

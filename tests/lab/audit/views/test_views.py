@@ -185,7 +185,8 @@ def test_batches_from_outside_are_what_clients_train_on(digits, small):
     batches = [np.arange(4 * index, 4 * index + 4) for index in range(small.clients)]
     trial = Trial("fedavg", MethodSettings(), small, digits, 0, batches=batches)
     assert trial.truth((1, 2))[0].equal(digits.train_features[4:12])
-    known, observed = next(trial.observed(party_named("aggregator"), 1))
+    known = next(trial.changes(party_named("aggregator"), 1))
+    observed = trial.as_update(known)
     again = trained(observed.model, digits.train_features[4:8], digits.train_labels[4:8], observed.training)
     np.testing.assert_allclose(known.change, again.change, atol=1e-6)
 
@@ -283,7 +284,9 @@ def test_sums_of_clusters_are_of_the_victim_s_alone(clustered, party, victim, cl
 
 
 def test_the_update_that_is_worked_out_of_a_sum_is_one_step_from_all_samples(trial_of):
-    (known, observed), *_ = trial_of("full-he").observed(party_named("client"), 0)
+    trial = trial_of("full-he")
+    known = next(trial.changes(party_named("client"), 0))
+    observed = trial.as_update(known)
     assert known.clients == (0, 2, 3)
     assert (observed.samples, observed.steps) == (12, 1)
     assert np.allclose(observed.gradient, -known.change / 0.1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,22 +26,18 @@ from torch import Tensor, nn
 from shieldfl.authority.message import Part
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack, OnFederation
-from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, FloatVector
 from shieldfl.lab.audit.views.view import (
     PARTS_OF_VALUES,
     Delivery,
-    Party,
     Trial,
     View,
-    model_kind,
+    first_model,
     recorded_run,
 )
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.learning.local_trainer import outputs_of
-from shieldfl.learning.networks import build_model
 from shieldfl.masks import Mask
-from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import flatten
 
@@ -174,22 +171,21 @@ class MembershipAudit(FederationAttack):
     source = "Carlini et al., Membership inference attacks from first principles, 2022, algorithm 1"
     measured_by = "TPR at 1 % FPR"
 
-    def __init__(
-        self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
-    ) -> None:
-        super().__init__(config, settings, dataset, parties)
-        self.models = 16
-        """Federations of a method, even and at least 6."""
-        if len(dataset.train_labels) < _CANDIDATES:
+    models = 16
+    """Federations of a method, even and at least 6."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        samples = len(self._dataset.train_labels)
+        if samples < _CANDIDATES:
             raise ParameterError(
-                f"membership takes {_CANDIDATES} samples that may be in or out, and {dataset.name} has "
-                f"{len(dataset.train_labels):,}"
+                f"membership takes {_CANDIDATES} samples that may be in or out, and {self._dataset.name} has "
+                f"{samples:,}"
             )
-        drawn = np.random.default_rng([config.seed, 11]).permutation(len(dataset.train_labels))
+        drawn = np.random.default_rng([self._config.seed, 11]).permutation(samples)
         self._candidates = torch.from_numpy(drawn[:_CANDIDATES])
         self._run_config = replace(
-            config.run_config(0),
-            model=model_kind(config),
+            self._config.run_config(0),
             rounds=4,
             local_epochs=25,
             batch_size=10,
@@ -262,7 +258,7 @@ class MembershipAudit(FederationAttack):
         """Return the last model, and which parties have it."""
         config = replace(self._run_config, seed=seed)
         dataset = self._dataset
-        plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
+        plain = first_model(self._run_config, dataset)
         parts = np.array_split(self._candidates[positions].numpy(), config.clients)
         run, method, model, record = recorded_run(name, self._settings, config, dataset, plain, parts)
         models = run.last_models()

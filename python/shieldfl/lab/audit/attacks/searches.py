@@ -50,7 +50,11 @@ class SimulatedTraining:
         self._model = replace_all_batch_norm_modules_(deepcopy(observed.model).train())
         # The model is a copy: its own parameters are not moved.
         self._start = dict(self._model.named_parameters())
-        self._slopes = grad(self._loss)
+        self._slopes = grad(
+            lambda parameters, batch, target: cross_entropy(
+                functional_call(self._model, parameters, (batch,)), target
+            )
+        )
         self._at_once: bool | None = None
         """Whether the model can be run on several batches at once; None where it was not tried."""
         self._training = observed.training
@@ -60,9 +64,6 @@ class SimulatedTraining:
         self.observed = self._seen(torch.from_numpy(observed.gradient))
         """The mean gradient that the client's update shows, at the known positions in ascending order, each by its
         weight: 1, but where noise is on some positions more than on others."""
-
-    def _loss(self, parameters: dict[str, Tensor], batch: Tensor, target: Tensor) -> Tensor:
-        return cross_entropy(functional_call(self._model, parameters, (batch,)), target)
 
     def gradient(self, samples: Tensor, targets: Tensor) -> Tensor:
         """Return what :attr:`observed` would be; targets are classes (m,), or probabilities (m, classes)."""
@@ -294,9 +295,6 @@ class Dlg(UpdateAttack):
     patience: int = 100
     """A start is left that has not come lower by a tenth in so many steps. An addition of ours: on batches of several
     samples distances stay at some hundredths of the gradient's after a few hundred steps, whatever follows."""
-
-    def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        return None
 
     def _labels(self, observed: ObservedUpdate) -> Tensor | None:
         """Return the labels, where they are not searched for with the samples."""

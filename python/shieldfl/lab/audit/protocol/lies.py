@@ -6,7 +6,6 @@ numbers that the attacker has go in, frames that it recorded or made itself, and
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 from collections.abc import Iterator, Sequence
@@ -206,22 +205,13 @@ _LIMB_BITS = 26
 _CASTAGNOLI = 0x82F63B78
 
 
-@functools.cache
-def _checksums() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        checksum = value
-        for _ in range(8):
-            checksum = (checksum >> 1) ^ (_CASTAGNOLI if checksum & 1 else 0)
-        table.append(checksum)
-    return tuple(table)
-
-
 def resealed(frame: bytes) -> bytes:
     """Give an altered frame of any scheme the checksum that fits it: there is no secret in that."""
-    checksum, table = 0xFFFFFFFF, _checksums()
-    for byte in memoryview(frame)[:-4]:
-        checksum = (checksum >> 8) ^ table[(checksum ^ byte) & 0xFF]
+    checksum = 0xFFFFFFFF
+    for byte in frame[:-4]:
+        checksum ^= byte
+        for _ in range(8):
+            checksum = (checksum >> 1) ^ (_CASTAGNOLI if checksum & 1 else 0)
     return frame[:-4] + struct.pack("<I", checksum ^ 0xFFFFFFFF)
 
 

@@ -28,13 +28,13 @@ from shieldfl.lab.audit.attack import (
 )
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Flags
-from shieldfl.lab.audit.views.view import parameters_of
+from shieldfl.lab.audit.views.view import parameters_of, planned
 from shieldfl.learning.local_update import FloatVector, contraction
-from shieldfl.methods.registry import MethodSettings, make_method, method_class
+from shieldfl.methods.registry import MethodSettings, method_class
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver
 from shieldfl.rounds.opening_rule import HISTORY
-from shieldfl.rounds.plan import FederationPlan, GlobalModel
+from shieldfl.rounds.plan import GlobalModel
 from shieldfl.rounds.reports import Reporter
 from shieldfl.rounds.training_client import TrainingClient
 
@@ -58,24 +58,21 @@ class PlayedFederation(EmbeddedRoles):
         settings: MethodSettings,
         config: AuditConfig,
         parameters: int,
+        *,
         kept: tuple[Message, bytes] | None = None,
     ) -> None:
         drawn = np.random.default_rng(config.seed).normal(0.0, 0.3, parameters).astype(np.float32)
-        plan = FederationPlan.for_weights(
-            None,
-            clients=config.clients,
+        method = planned(
+            name,
+            settings,
+            config,
             rounds=_ROUNDS,
-            min_clients=config.min_clients,
-            server_learning_rate=1.0,
             parameters=parameters,
             layer_offsets=(0, *(int(share * parameters) for share in _SHARES_OF_LAYERS)),
             samples=config.clients * config.samples,
-            opener=config.opener if method_class(name).schemes else None,
         )
         model = GlobalModel(drawn, np.empty(0, np.float32))
-        super().__init__(
-            make_method(name, settings, plan), model, threads=1, shared_secret=_SHARED, kept=kept
-        )
+        super().__init__(method, model, threads=1, shared_secret=_SHARED, kept=kept)
         self.changes: dict[int, FloatVector] = {}
         """By client: what its training has changed of the global model in the round that runs, (P,)."""
         self.round = 0
@@ -83,11 +80,9 @@ class PlayedFederation(EmbeddedRoles):
         self._account = self.method.account()
 
     @classmethod
-    def set_up(
-        cls, name: str, settings: MethodSettings, config: AuditConfig, parameters: int
-    ) -> PlayedFederation:
-        """Return one with the keys of an earlier one of the same: some take seconds to make."""
-        return cls(name, settings, config, parameters, _kept(name, settings, config, parameters))
+    def set_up(cls, *how: Any) -> PlayedFederation:
+        """Return one as if it had been set up just now: keys, which may take seconds to make, are made once."""
+        return cls(*how, kept=_kept(*how))
 
     def unplayable(self) -> str | None:
         """Say why lies do not fit these roles: they open answers by what this package's own roles do."""
@@ -141,9 +136,9 @@ class PlayedFederation(EmbeddedRoles):
 
 
 @functools.lru_cache(maxsize=32)
-def _kept(name: str, settings: MethodSettings, config: AuditConfig, parameters: int) -> tuple[Message, bytes]:
+def _kept(*how: Any) -> tuple[Message, bytes]:
     key = secrets.token_bytes(SEALING_KEY_BYTES)
-    return PlayedFederation(name, settings, config, parameters).parts(key), key
+    return PlayedFederation(*how).parts(key), key
 
 
 Messages = Mapping[int, Message]
@@ -183,9 +178,7 @@ class LyingAggregator:
         reader: int,
         changes: Callable[[], Mapping[int, FloatVector]],
         lie: Callable[[LyingAggregator, str], None],
-        alter: Callable[[LyingAggregator, str, int, Message], Message] = lambda liar, phase, client, sent: (
-            sent
-        ),
+        alter: Callable[[LyingAggregator, str, int, Message], Message],
     ) -> None:
         self.roles, self.reader = roles, reader
         self.honest: Any = roles.aggregator

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from shieldfl.authority.authority_secrets import Contents
 from shieldfl.authority.key_authority import KeyPairAuthority
@@ -29,10 +29,10 @@ from shieldfl.lab.simulation.method_run import MethodRun
 from shieldfl.lab.simulation.runner import planned_method
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate
-from shieldfl.learning.networks import build_model, default_model
+from shieldfl.learning.networks import build_model
 from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.model_adaptation import adapt_model
-from shieldfl.methods.registry import MethodSettings, method_class
+from shieldfl.methods.registry import MethodSettings, make_method, method_class
 from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import load_flat, parameter_layout
 from shieldfl.privacy.synthetic_data import fit_synthetic_data
@@ -40,7 +40,7 @@ from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import RoundTraffic
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.plan import GlobalModel, PublicSetup
+from shieldfl.rounds.plan import FederationPlan, GlobalModel, PublicSetup
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import settings_of
@@ -387,7 +387,10 @@ class View:
             mean = (after.astype(np.float64) - before) / self._method.plan.server_learning_rate
             if not mean.any():
                 continue  # a cluster of too few clients keeps its model
-            together = self._in_one_sum(number, participants, after)
+            models = self._record.models
+            together = tuple(
+                one for one in participants if np.array_equal(models[client_name(one), number + 1], after)
+            )
             if self.victim not in together:
                 continue
             senders = {one: self._positions_sent(one, number) for one in together}
@@ -411,12 +414,6 @@ class View:
         disclosure = self._record.disclosures[client, number]
         noised = disclosure.noised | disclosure.encrypted if disclosure.encrypts_noised else disclosure.noised
         return noised.to_bool() * np.float32(self._record.deviations[client, number])
-
-    def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:
-        models = self._record.models
-        return tuple(
-            one for one in participants if np.array_equal(models[client_name(one), number + 1], after)
-        )
 
     def _positions_sent(self, client: int, number: int) -> Flags:
         if self._method.averages_all:
@@ -476,9 +473,21 @@ def private_batches(dataset: Dataset, config: RunConfig) -> list[Counts]:
     return list(drawn.reshape(config.clients, config.batch_size))
 
 
-def model_kind(config: AuditConfig) -> str:
-    """Return the name of the model that clients train: a small one for digits, so that Paillier takes seconds."""
-    return config.model or ("small-mlp" if config.dataset == "digits" else default_model(config.dataset))
+def first_model(config: RunConfig, dataset: Dataset) -> nn.Module:
+    return build_model(str(config.model), dataset.feature_shape, dataset.classes, config.seed)
+
+
+def planned(name: str, settings: MethodSettings, config: AuditConfig, **facts: Any) -> Method:
+    """Return a method of the audit's clients, for a model that is none of a data set's; ``facts`` are of its plan."""
+    plan = FederationPlan.for_weights(
+        None,
+        clients=config.clients,
+        min_clients=config.min_clients,
+        server_learning_rate=1.0,
+        opener=config.opener if method_class(name).schemes else None,
+        **facts,
+    )
+    return make_method(name, settings, plan)
 
 
 def recorded_run(
@@ -516,9 +525,13 @@ def recorded_run(
             raise ParameterError(
                 f"{dataset.name} has no range that is public, which synthetic data are made in"
             )
-        data = dataset.train_features, dataset.train_labels, dataset.classes, *dataset.feature_range
-        samples = demand.samples or len(dataset.train_labels)
-        synthetic = _made_synthetic(*data, demand.epsilon, demand.delta, samples)
+        synthetic = _made_synthetic(
+            *(dataset.train_features, dataset.train_labels, dataset.classes),
+            feature_range=dataset.feature_range,
+            epsilon=demand.epsilon,
+            delta=demand.delta,
+            samples=demand.samples or len(dataset.train_labels),
+        )
     run = MethodRun(method, config, measured, model, batches, None, synthetic, federation=RecordedFederation)
     with warnings.catch_warnings():
         # What rounding loses, attackers do not get.
@@ -528,25 +541,9 @@ def recorded_run(
 
 
 @lru_cache(maxsize=4)
-def _made_synthetic(
-    features: Tensor,
-    labels: Tensor,
-    classes: int,
-    low: Tensor,
-    high: Tensor,
-    epsilon: float,
-    delta: float,
-    samples: int,
-) -> LabelledSamples:
+def _made_synthetic(*samples: Any, **how: Any) -> LabelledSamples:
     """Make them once for all federations on the same tensors: it takes a hundred times as long as a federation."""
-    made = fit_synthetic_data(
-        *(features, labels, classes),
-        feature_range=(low, high),
-        epsilon=epsilon,
-        delta=delta,
-        samples=samples,
-        seed=0,
-    )
+    made = fit_synthetic_data(*samples, **how, seed=0)
     return made.features, made.labels
 
 
@@ -568,11 +565,9 @@ class Trial:
         planted: nn.Module | None = None,
         batches: Sequence[Counts] | None = None,
     ) -> None:
-        run_config = config.run_config(number)
-        kind = model_kind(config)
-        self.config = replace(run_config, model=kind)
+        self.config = config.run_config(number)
         self.dataset = dataset
-        plain = planted or build_model(kind, dataset.feature_shape, dataset.classes, self.config.seed)
+        plain = planted or first_model(self.config, dataset)
         self._batches = private_batches(dataset, self.config) if batches is None else batches
         run, self.method, self.model, self.record = recorded_run(
             name, settings, self.config, dataset, plain, self._batches
@@ -602,10 +597,6 @@ class Trial:
 
     def changes(self, party: Party, victim: int) -> Iterator[KnownChange]:
         return View(self.record, self.method, party, victim).changes()
-
-    def observed(self, party: Party, victim: int) -> Iterator[tuple[KnownChange, ObservedUpdate]]:
-        for known in self.changes(party, victim):
-            yield known, self.as_update(known)
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
         # Who chose the first model and has no later one knows best what it chose: training moves it by little.
