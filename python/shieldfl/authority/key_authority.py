@@ -163,7 +163,43 @@ class KeyAuthority(TotalOpener[Key]):
         if store is None:
             return KeyPairAuthority.of_contents(contents, threads=threads)
         public_key = scheme.PublicKey.from_bytes(contents.public_key)
-        return _reopened(contents, public_key, store, threads, at_least, restored)
+        try:
+            owner = AuthoritySecrets(bytes(contents.secret[:EXPORTED_BYTES]))
+            (most_values,) = _SETTLED.unpack_from(contents.secret, EXPORTED_BYTES)
+            group = bytes(contents.secret[EXPORTED_BYTES + _SETTLED.size :])
+        except (ParameterError, ValueError, struct.error):
+            raise WireFormatError(
+                "the key file has no secrets of an authority that clients enrol with"
+            ) from None
+        finally:
+            contents.secret[:] = bytes(len(contents.secret))
+        if group and restored:
+            raise PolicyError(
+                "several authorities begin a new session together: open the store with restored=True, and settle "
+                "one by session_key, in which the group says the new epoch"
+            )
+        identity = AuthorityGroup.from_bytes(group) if group else owner.identity
+        memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
+        try:
+            if not restored and not memory.has_session(public_key.id):
+                # A session that is begun here would forget what another copy of the store has answered in it.
+                raise PolicyError(
+                    "the store does not have the session of this key file: open the store that it was saved beside; "
+                    "if that is lost, begin a new session with restored=True"
+                )
+            return SumKeyAuthority(
+                public_key.parameters,
+                contents.min_clients,
+                threads=threads,
+                weight_bounds=contents.weight_bounds,
+                most_values=most_values,
+                owner=owner,
+                store=memory,
+                public_key=None if restored else public_key.with_identity(identity),
+            )
+        except BaseException:
+            memory.close()
+            raise
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self.public_key.id.hex()}, min_clients={self.min_clients})"
@@ -591,52 +627,6 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _reopened(
-    contents: Contents,
-    public_key: Any,
-    store: str | PathLike[str],
-    threads: int | None,
-    at_least: tuple[int, int],
-    restored: bool,
-) -> SumKeyAuthority[Any]:
-    """Return the authority that goes on from a store; the secret of its key file's contents is overwritten."""
-    try:
-        owner = AuthoritySecrets(bytes(contents.secret[:EXPORTED_BYTES]))
-        (most_values,) = _SETTLED.unpack_from(contents.secret, EXPORTED_BYTES)
-        group = bytes(contents.secret[EXPORTED_BYTES + _SETTLED.size :])
-    except (ParameterError, ValueError, struct.error):
-        raise WireFormatError("the key file has no secrets of an authority that clients enrol with") from None
-    finally:
-        contents.secret[:] = bytes(len(contents.secret))
-    if group and restored:
-        raise PolicyError(
-            "several authorities begin a new session together: open the store with restored=True, and settle "
-            "one by session_key, in which the group says the new epoch"
-        )
-    identity = AuthorityGroup.from_bytes(group) if group else owner.identity
-    memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
-    try:
-        if not restored and not memory.has_session(public_key.id):
-            # A session that is begun here would forget what another copy of the store has answered in it.
-            raise PolicyError(
-                "the store does not have the session of this key file: open the store that it was saved beside, or, if "
-                "that is lost, begin a new session with restored=True"
-            )
-        return SumKeyAuthority(
-            public_key.parameters,
-            contents.min_clients,
-            threads=threads,
-            weight_bounds=contents.weight_bounds,
-            most_values=most_values,
-            owner=owner,
-            store=memory,
-            public_key=None if restored else public_key.with_identity(identity),
-        )
-    except BaseException:
-        memory.close()
-        raise
 
 
 def _stored(key: Any) -> StoredKey:

@@ -35,8 +35,6 @@ from shieldfl.authority.store import Position
 from shieldfl.authority.total_opener import (
     TotalOpener,
     WeightBounds,
-    checked_min_clients,
-    checked_weight_bounds,
 )
 from shieldfl.encryption.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.encryption.parameters import SchemeParameters
@@ -295,15 +293,13 @@ class SessionKeys(RoundSigner):
         *,
         most_values: int,
         clients: int,
-        aggregator_opens: bool = False,
-        weight_bounds: WeightBounds = (1.0, 1.0),
-        threads: int | None = None,
-        check: RoundKeyCheck | None = None,
-        store: str | PathLike[str] | None = None,
-        joint: JointKeys | None = None,
+        aggregator_opens: bool,
+        weight_bounds: WeightBounds,
+        threads: int | None,
+        check: RoundKeyCheck | None,
+        store: str | PathLike[str] | None,
+        joint: JointKeys | None,
     ) -> None:
-        for own in parameters.values():
-            min_clients = checked_min_clients(own, min_clients)
         self._owner, group = joint or (AuthoritySecrets(), None)
         members = (self._owner.identity,) if group is None else group.members
         # Of several authorities each has drawn its keys for this session, and with them what tells it from others.
@@ -316,7 +312,7 @@ class SessionKeys(RoundSigner):
         )
         super().__init__(self._owner.signing_key, made)
         self.min_clients = min_clients
-        self._weight_bounds = checked_weight_bounds(weight_bounds)
+        self._weight_bounds = weight_bounds
         self._most_values = most_values
         self._clients = clients
         self._aggregator_opens = aggregator_opens

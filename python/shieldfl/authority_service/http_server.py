@@ -507,7 +507,7 @@ async def serve(
         assert taken[0] is not None
         ready(taken[0], taken[1])
         await ended()
-        LOG.info("stopping", extra={"fields": {}})
+        LOG.info("stopping")
     finally:
         await asyncio.gather(*(connections.close() for connections in accepting))
         await asyncio.gather(*(runner.cleanup() for runner in runners))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shieldfl.authority.message import Message, Part, pieces_of_length
 from shieldfl.authority.private_file import (
+    disk_errors_as,
     read_sealed_file,
     sync_folder,
     write_private_file,
@@ -200,7 +201,7 @@ class ClientRegistry:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files()
+        self.revoked()
 
     def register(self, name: str, public_key: bytes) -> None:
         """Take a client; the same again changes nothing. Raises PolicyError where name or key is, or was, another's."""
@@ -213,11 +214,10 @@ class ClientRegistry:
                 raise PolicyError(
                     f"there is a client {name} with another key: revoke it, and take another name"
                 )
-            for other in self._files():
-                if other != f"{name}{_KEY}" and self._key_in(self._folder / other) == key:
-                    raise PolicyError(
-                        f"the key is that of {other.rpartition('.')[0]}: a client has one name, for good"
-                    )
+            for suffix in (_KEY, _REVOKED):
+                for other in self._named(suffix) - {name}:
+                    if self._key_in(self._file(other, suffix)) == key:
+                        raise PolicyError(f"the key is that of {other}: a client has one name, for good")
             write_private_file(path, key.hex().encode() + b"\n")
 
     def revoke(self, name: str) -> None:
@@ -242,19 +242,15 @@ class ClientRegistry:
             raise DataError(f"the key of {name} cannot be read: mend the disk, then try again") from error
 
     def names(self) -> list[str]:
-        known = {name.removesuffix(_KEY) for name in self._files() if name.endswith(_KEY)}
-        return sorted(known - self.revoked())
+        return sorted(self._named(_KEY) - self.revoked())
 
-    def revoked(self) -> frozenset[str]:
-        return frozenset(name.removesuffix(_REVOKED) for name in self._files() if name.endswith(_REVOKED))
+    def revoked(self) -> set[str]:
+        return self._named(_REVOKED)
 
-    def _files(self) -> list[str]:
-        try:
-            return [name for name in os.listdir(self._folder) if name.endswith((_KEY, _REVOKED))]
-        except OSError as error:
-            raise DataError(
-                f"the registered clients in {self._folder} cannot be read: restore the folder"
-            ) from error
+    def _named(self, suffix: str) -> set[str]:
+        with disk_errors_as(f"the registered clients in {self._folder} cannot be read: restore the folder"):
+            files = os.listdir(self._folder)
+        return {name.removesuffix(suffix) for name in files if name.endswith(suffix)}
 
     @staticmethod
     def _key_in(path: Path) -> bytes:

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ShieldMod", "ShieldStrategy", "shield_mod"]
 
-_MODULE_OF = {"ShieldMod": "mod", "shield_mod": "mod", "ShieldStrategy": "strategy"}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    place = "strategy" if name == "ShieldStrategy" else "mod"
+    return getattr(import_module(f"{__name__}.{place}"), name)

@@ -18,7 +18,13 @@ from flwr.supercore import log
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import RunFolder
 from shieldfl.authority.round_key_check import SESSION_BYTES
-from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
+from shieldfl.authority_service.authority_client import (
+    AuthorityClient,
+    AuthorityConnection,
+    RemoteAuthority,
+    SeveralAuthorities,
+)
+from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.errors import (
     DataError,
@@ -30,7 +36,7 @@ from shieldfl.errors import (
 )
 from shieldfl.flower.app_records import RecordLayout
 from shieldfl.flower.clients import GridClients, Participant, ToldEvents, check_sample
-from shieldfl.flower.settings import FederationSettings
+from shieldfl.flower.settings import FederationSettings, listed
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.registry import MethodSettings, make_method, method_of
 from shieldfl.privacy.book import PrivacySpent
@@ -475,6 +481,25 @@ class ServerSession:
                 why,
                 reading.meaning,
             )
+
+
+def authority_connection(settings: FederationSettings) -> AuthorityConnection | None:
+    """Return what reaches the key authority; None where there is none. Raises ParameterError, DataError."""
+    if settings.authority is None:
+        return None
+    given = settings.authority, settings.authority_key, settings.authority_tls
+    each = [listed(one or "") for one in given]
+    if len({len(one) for one in each}) > 1:
+        raise ParameterError(
+            "of several key authorities each has an address, a key and a folder: give shieldfl.authority, "
+            "shieldfl.authority-key and shieldfl.authority-tls as many, in one order"
+        )
+    clients = []
+    for address, key, folder in zip(*each, strict=True):
+        files = CertificateFiles.in_folder(Path(folder), settings.authority_name)
+        # A service that is started again takes seconds, and a round waits for it.
+        clients.append(AuthorityClient(address, client_tls(files), key, attempts=10))
+    return clients[0] if len(clients) == 1 else SeveralAuthorities(clients)
 
 
 def _nodes_in(checkpoint: RunFolder | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,9 +18,6 @@ from shieldfl.methods.registry import MethodSettings, method_class, method_of, n
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import PublicSetup
 from shieldfl.settings import Count, Positive, S, Settings, Text, about, read_settings
-
-if TYPE_CHECKING:
-    from shieldfl.authority_service.authority_client import AuthorityConnection
 
 _PREFIX, _NODE_PREFIX = "shieldfl.", "shieldfl-"
 
@@ -112,27 +109,6 @@ class FederationSettings(Settings):
         methods = MethodSettings()
         return settings, methods.changed(settings.method, of_method) if of_method else methods
 
-    def authority_connection(self) -> AuthorityConnection | None:
-        """Return what reaches the key authority; None where there is none. Raises ParameterError, DataError."""
-        if self.authority is None:
-            return None
-        # Not where a node reads its settings: that is a process for each message.
-        from shieldfl.authority_service.authority_client import AuthorityClient, SeveralAuthorities
-        from shieldfl.authority_service.certificates import CertificateFiles, client_tls
-
-        listed = [_listed(one or "") for one in (self.authority, self.authority_key, self.authority_tls)]
-        if len({len(each) for each in listed}) > 1:
-            raise ParameterError(
-                "of several key authorities each has an address, a key and a folder: give shieldfl.authority, "
-                "shieldfl.authority-key and shieldfl.authority-tls as many, in one order"
-            )
-        clients = []
-        for address, key, folder in zip(*listed, strict=True):
-            files = CertificateFiles.in_folder(Path(folder), self.authority_name)
-            # A service that is started again takes seconds, and a round waits for it.
-            clients.append(AuthorityClient(address, client_tls(files), key, attempts=10))
-        return clients[0] if len(clients) == 1 else SeveralAuthorities(clients)
-
 
 @dataclass(frozen=True)
 class NodeSettings(Settings):
@@ -194,12 +170,11 @@ class NodeSettings(Settings):
         Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
         outside of a simulation, and for a method that the node's operator does not allow: before its numbers are used.
         """
-        content, is_signed = bytes(message["setup"]), False
+        content, is_believed = bytes(message["setup"]), simulated and self.authority_key is None
         if self.authority_key is not None and "signature" in message:
-            content, is_signed = signed_setup_of(message, self.authority_key), True
+            content, is_believed = signed_setup_of(message, self.authority_key), True
         setup = PublicSetup.trusted(content)
-        needs_signature = self.authority_key is not None or not simulated
-        self._allowed(setup, simulated=simulated, is_believed=is_signed or not needs_signature)
+        self._allowed(setup, simulated=simulated, is_believed=is_believed)
         return setup
 
     def check_planned(self, planned: Part, *, simulated: bool) -> None:
@@ -216,10 +191,10 @@ class NodeSettings(Settings):
         """Return a set-up's method. Raises PolicyError for what the operator does not allow, and for nobody's keys."""
         # An operator has set it up for protected runs.
         is_restricted = self.authority_key is not None or self.store is not None or not simulated
-        listed = sorted(_listed(self.methods or setup.method))
-        if is_restricted and setup.method not in listed:
+        taken = sorted(listed(self.methods or setup.method))
+        if is_restricted and setup.method not in taken:
             raise PolicyError(
-                f"this node takes part in {', '.join(listed)}, and not in {setup.method}: ask its operator"
+                f"this node takes part in {', '.join(taken)}, and not in {setup.method}: ask its operator"
             )
         if method_class(setup.method).schemes and not is_believed:
             raise PolicyError(
@@ -237,7 +212,7 @@ class NodeSettings(Settings):
                 f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed it: set "
                 f'shieldfl-methods="{method.name}" in its configuration'
             )
-        if method.purposes and method.opener not in _listed(self.openers):
+        if method.purposes and method.opener not in listed(self.openers):
             raise PolicyError(
                 f"sums of this run would be opened by {method.opened_by}, which this node's operator has not allowed: "
                 f'set shieldfl-openers="{method.opener}" in its configuration'
@@ -262,7 +237,7 @@ class NodeSettings(Settings):
         return identity.signed_enrolment(self.client_name, setup.digest, index, enrolment)
 
 
-def _listed(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
     return [one.strip() for one in text.split(",")]
 
 

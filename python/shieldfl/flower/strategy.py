@@ -22,7 +22,7 @@ from flwr.supercore import log
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.clients import GridClients, check_sample
-from shieldfl.flower.server_session import PlannedRun, ServerSession, server_sees_model
+from shieldfl.flower.server_session import PlannedRun, ServerSession, authority_connection, server_sees_model
 from shieldfl.flower.settings import FederationSettings
 from shieldfl.flower.wire import COUNTED_METRIC
 from shieldfl.privacy.book import PrivacySpent
@@ -95,7 +95,7 @@ class ShieldStrategy(Strategy):
         settings, timeout, evaluates = self.settings, given["timeout"], given["evaluate_fn"] is not None
         self._ended_rounds, self._session, self._newest = 0, None, initial_arrays
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, given["num_rounds"])
-        with settings.authority_connection() or nullcontext() as connection:
+        with authority_connection(settings) or nullcontext() as connection:
             if settings.resume:
                 session = ServerSession.resume(grid, timeout, planned, connection)
                 for name, content in session.strategy_state.items():
