@@ -92,7 +92,7 @@ void bind_noise(py::module_& module) {
       "noise_share_vartime",
       [](const Array<float>& update, double clip_norm, double steps_per_unit, const py::bytes& rotation_seed,
          std::uint64_t norm_bound_squared, std::int32_t most_rounded, std::int32_t most_sent,
-         const std::shared_ptr<noise::NoiseTable>& table, std::size_t threads) {
+         const noise::NoiseTable& table, std::size_t threads) {
         const Seed rotation = public_seed(rotation_seed);
         const noise::ShareBounds bounds{clip_norm, steps_per_unit, norm_bound_squared, most_rounded,
                                         most_sent};
@@ -104,7 +104,7 @@ void bind_noise(py::module_& module) {
           const ReleasedInterpreter release;
           prefer_huge_pages(out.data(), out.size_bytes());
           SystemSeedSource seeds;
-          facts = noise::noise_share_vartime(in, out, bounds, rotation, *table, seeds, threads);
+          facts = noise::noise_share_vartime(in, out, bounds, rotation, table, seeds, threads);
         }
         return py::make_tuple(std::move(share), facts.clipping.original_norm, facts.clipping.was_clipped(),
                               facts.roundings);

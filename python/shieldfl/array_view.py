@@ -135,14 +135,16 @@ def address_of(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def as_unsigned(value: Any, what: str, bits: int = 64) -> int:
-    """Check a non-negative whole number below 2**bits and return it as an int."""
+def as_unsigned(value: Any, what: str, bits: int = 64, least: int = 0) -> int:
+    """Check a whole number from ``least`` to 2**bits - 1 and return it as an int."""
     try:
         number = operator.index(value)
     except TypeError:
         raise ParameterError(f"{what} must be a whole number, not {type(value).__name__}") from None
-    if not 0 <= number < 1 << bits:
-        raise ParameterError(f"{what} must not be negative and fit {bits} bits")
+    if number < least:
+        raise ParameterError(f"{what} must be at least {least}, not {number}")
+    if number >> bits:
+        raise ParameterError(f"{what} must be below 2^{bits}")
     return number
 
 
@@ -155,10 +157,7 @@ def as_bytes(value: Any, length: int, what: str) -> bytes:
 
 def as_count(value: Any, what: str, least: int = 1) -> int:
     """Check a whole number that is not below ``least`` and return it as an int."""
-    number = as_unsigned(value, what)
-    if number < least:
-        raise ParameterError(f"{what} must be at least {least}, not {number}")
-    return number
+    return as_unsigned(value, what, least=least)
 
 
 def as_real(value: Any, what: str) -> float:

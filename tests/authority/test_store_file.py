@@ -39,6 +39,7 @@ from authority.store_cases import (
     opened,
     random_answer,
 )
+from shieldfl.authority import client_store
 from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Grant, message_place
 from shieldfl.authority.step_store import LONGEST_IN_TABLE_BYTES, StepStore
 from shieldfl.authority.store import Position
@@ -100,10 +101,13 @@ def test_no_secret_is_readable_in_the_file_shown_or_copied(path):
             assert repr(key_of(7)) not in repr(secret)
         assert key.key.hex() not in repr(key)
     with of_client.begun(path.with_name("of a client")) as store:
-        for copied in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(SecretCopyError):
-                copied(store)
-        assert repr(of_client.SECRET) not in repr(store)
+        with store._transaction() as change:
+            key = client_store._read_key(change, of_client.PUBLIC_KEY.id)
+        for secret in (store, key):
+            for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(SecretCopyError):
+                    copied(secret)
+            assert repr(of_client.SECRET) not in repr(secret)
     content = path.read_bytes() + path.with_name("of a client").read_bytes()
     for secret in (b"what is answered", of_client.SECRET, KEY, *(key_of(client) for client in CLIENTS)):
         assert secret not in content

@@ -219,6 +219,12 @@ def test_how_many_a_batch_takes(packing):
             assert encryptor.ciphertexts_for(count, weighted=weight is not None) == batch.parsed.ciphertexts
 
 
+@pytest.mark.parametrize("lookups_vartime", [None, 0, 1, "False", [], np.True_])
+def test_what_is_no_truth_value_gives_up_no_protection(authority, lookups_vartime):
+    with pytest.raises(sf.ParameterError, match="True gives up a protection"):
+        sf.paillier.Encryptor(authority.public_key, lookups_vartime=lookups_vartime)
+
+
 @pytest.mark.parametrize("lookups_vartime", [False, True])
 def test_encryption_uses_up_what_is_there_and_then_makes_its_own(authority, lookups_vartime):
     encryptor = sf.paillier.Encryptor(authority.public_key, threads=2, lookups_vartime=lookups_vartime)

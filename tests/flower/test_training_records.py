@@ -23,6 +23,7 @@ from shieldfl.flower.mod import ClientSession, SimulatedMemory
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, message_in, packed
 from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint
+from shieldfl.methods.registry import method_class
 from shieldfl.rounds.plan import FederationPlan, PublicSetup
 
 PARAMETERS = np.arange(6, dtype=np.float32)
@@ -322,6 +323,15 @@ def test_an_unsigned_set_up_is_refused_before_anything_is_made_of_its_numbers(mo
         pinned.checked_setup(unsigned("alt-fl-pi"), simulated=False)
     with pytest.raises(PolicyError, match="and not in dp-sgd"):
         NodeSettings(methods="fedavg").checked_setup(unsigned("dp-sgd"), simulated=False)
+
+
+@pytest.mark.parametrize("settings", [{}, {"authority_key": "11" * 32}])
+def test_a_class_that_encrypts_and_names_no_schemes_takes_no_set_up_that_nobody_signed(monkeypatch, settings):
+    node = NodeSettings(methods="sense-crypt", openers="authority,clients", **settings)
+    planned = unsigned("sense-crypt", rounds=2, parameters=64, layer_offsets=(0, 64))
+    monkeypatch.setattr(method_class("sense-crypt"), "schemes", ())
+    with pytest.raises(ParameterError, match="names no schemes"):
+        node.checked_setup(planned, simulated=False)
 
 
 def test_a_set_up_of_two_thousand_million_rounds_takes_no_time():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -384,6 +385,20 @@ def test_one_value_in_a_thousand_rotates_to_a_flat_vector() -> None:
 def test_numbers_out_of_bounds_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         noise_share(np.ones(4, dtype=np.float32), **BOUNDS | change)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("wrong", [None, "x", [1], -1, 2**70, object()])
+def test_what_is_no_bound_is_refused_without_the_update_in_the_error(name: str, wrong: Any) -> None:
+    with pytest.raises(ParameterError) as refused:
+        noise_share(np.full(4, 0.123, np.float32), **BOUNDS | {name: wrong})
+    assert "0.123" not in "".join(traceback.format_exception(refused.value))
+
+
+@pytest.mark.parametrize("changed", [{"clients": 0}, {"clients": -1}, {"steps_per_unit": math.nan}])
+def test_a_mean_of_nobody_or_of_no_step_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError):
+        mean_of_total(np.ones(4), **{"clients": 1, "steps_per_unit": 1.0, "rotation_seed": SEED} | changed)
 
 
 def test_bad_updates_are_refused() -> None:

@@ -7,8 +7,9 @@ import hashlib
 import secrets
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from shieldfl.encryption.enrolment import SECRET_BYTES, Identity, grant_key, rea
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.masks import Mask
+from shieldfl.stateful import Uncopied
 
 _MADE_OF_BYTES = 32
 """Of the MAC, before a frame, of what it was made of."""
@@ -53,8 +55,11 @@ def _was_enrolled(change: Transaction, session: bytes) -> bool:
     return change.get(Place("session", session)) is not None
 
 
-class _Key(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class _Key(Uncopied):
     """What the record of a key has."""
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
     client: int
     round: int
@@ -77,8 +82,8 @@ def _read_key(change: Transaction, session: bytes) -> _Key:
 
 
 def _scheme_key(change: Transaction, public_key: Any) -> Any:
-    client, round_number, secret, _ = _read_key(change, public_key.id)
-    return scheme_of(public_key).ClientKey(public_key, client, secret, round_number)
+    kept = _read_key(change, public_key.id)
+    return scheme_of(public_key).ClientKey(public_key, kept.client, kept.secret, kept.round)
 
 
 def _write_key(change: Transaction, session: bytes, key: Any, made: Iterable[str] = ()) -> None:

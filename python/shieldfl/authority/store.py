@@ -99,10 +99,7 @@ def decoded(data: bytes, form: type[T]) -> T:
 
 def as_number(value: Any, what: str) -> int:
     """Return a number that SQLite can hold: whole, not negative, below 2^63. Raises ParameterError."""
-    number = as_unsigned(value, what)
-    if number >= 2**63:
-        raise ParameterError(f"{what} must be below 2^63")
-    return number
+    return as_unsigned(value, what, 63)
 
 
 def refuse_altered(what: str) -> NoReturn:

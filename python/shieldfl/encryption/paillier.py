@@ -320,6 +320,8 @@ class Encryptor(encryption.Encryptor):
         self, public_key: SchemePublicKey, threads: int | None = None, *, lookups_vartime: bool = False
     ) -> None:
         super().__init__(public_key, threads)
+        if not isinstance(lookups_vartime, bool):
+            raise ParameterError("lookups_vartime must be True or False: True gives up a protection")
         self._lookups_vartime = lookups_vartime
         self._pool = _core.PaillierRandomizerPool(public_key._core)
         self._with = lookups_vartime, self._pool

@@ -210,7 +210,11 @@ def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Me
     """Return what a method does under a plan. Raises ParameterError as ``method_class`` does, and what it refuses."""
     kind = method_class(name)
     with naming_own_method(name, kind, refuses=True):
-        return kind(name, settings.of(name), plan)
+        method: Method = kind(name, settings.of(name), plan)
+    # A node asks the class whether a set-up has to be signed, before it makes the method.
+    if method.purposes and not kind.schemes:
+        raise ParameterError(f"{kind.__name__} encrypts and names no schemes: declare schemes on the class")
+    return method
 
 
 def method_of(setup: PublicSetup) -> Method:

@@ -44,7 +44,7 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_bytes, as_positive, as_real, as_threads, as_unsigned, as_vector
+from shieldfl.array_view import as_bytes, as_count, as_positive, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.events import Distribution
 from shieldfl.stateful import refuse_unless
@@ -457,14 +457,19 @@ def noise_share(
     """
     values = as_vector(update, (np.float32,), "the update")
     check_norm(clip_norm)
+    # Checked here: an error of the bindings would print the update.
+    if not isinstance(table, NoiseTable):
+        raise ParameterError(
+            f"the table must be a NoiseTable, not {type(table).__name__}: make one by noise_table"
+        )
     share, _, was_clipped, _ = _core.noise_share_vartime(
         values,
         clip_norm,
-        steps_per_unit,
+        as_real(steps_per_unit, "steps_per_unit"),
         as_bytes(rotation_seed, 32, "a rotation's seed"),
-        norm_bound_squared,
-        most_rounded,
-        most_sent,
+        as_unsigned(norm_bound_squared, "norm_bound_squared"),
+        as_unsigned(most_rounded, "most_rounded", 31),
+        as_unsigned(most_sent, "most_sent", 31),
         table,
         as_threads(threads),
     )
@@ -484,7 +489,7 @@ def mean_of_total(
     Raises ArrayTypeError for what is no float64 vector.
     """
     values = as_vector(total, (np.float64,), "the total")
-    factor = 1.0 / (steps_per_unit * clients)
+    factor = 1.0 / (as_positive(steps_per_unit, "steps_per_unit") * as_count(clients, "clients"))
     return _core.rotate(
         values, as_bytes(rotation_seed, 32, "a rotation's seed"), True, factor, as_threads(threads)
     )
