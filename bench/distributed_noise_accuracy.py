@@ -42,9 +42,8 @@ from shieldfl.lab.simulation.data import Dataset
 from shieldfl.lab.simulation.method_run import MethodRun
 from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.lab.simulation.training_device import torch_threads
-from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.fedavg import DpFedAvg, DpFedAvgSettings, FedAvg
 from shieldfl.methods.full_encryption import DdpFedAvg, DdpFedAvgSettings
-from shieldfl.methods.noised_average import DpFedAvg, DpFedAvgSettings
 from shieldfl.models.torch_bridge import flatten, parameter_layout
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise

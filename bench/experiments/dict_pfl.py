@@ -36,9 +36,8 @@ from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings
-from shieldfl.methods.model_adaptation import adapt_model, count_trained
-from shieldfl.methods.registry import MethodSettings, make_method
+from shieldfl.methods.dict_pfl.method import DictPflSettings
+from shieldfl.methods.registry import MethodSettings, adapt_model, count_trained, make_method
 from shieldfl.models.torch_bridge import (
     flatten,
     flatten_buffers,

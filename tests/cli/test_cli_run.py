@@ -23,7 +23,7 @@ from shieldfl.cli.run import ComparedMethods
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import STAGES
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from warm_python import COMMAND_LINE, WarmPython
 
 TINY = ["--rounds", "1", "--clients", "3", "--local-epochs", "1", "--threads", "1"]

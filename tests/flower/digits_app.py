@@ -18,8 +18,7 @@ from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally
-from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
-from shieldfl.methods.registry import MethodSettings, make_method
+from shieldfl.methods.registry import MethodSettings, adapt_model, load_privacy_packages, make_method
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.settings import TrainingSettings

@@ -21,7 +21,7 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.masks import Mask
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 
 def altered(message: Message, name: str, part: bytes | None) -> Message:

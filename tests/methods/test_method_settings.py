@@ -6,7 +6,7 @@ import pytest
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.registry import BUILT_IN, MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 
 def test_every_method_has_its_own_defaults_but_one_without_settings():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings, PruningHistory
+from shieldfl.methods.dict_pfl.method import DictPflSettings, PruningHistory
 
 SECRET = bytes(range(32))
 

@@ -14,7 +14,7 @@ from methods.variants import BUFFERS, PARAMETERS
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.pruning import HISTORY, DictPflSettings, PruningHistory, read_history
+from shieldfl.methods.dict_pfl.method import HISTORY, DictPflSettings, PruningHistory, read_history
 from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.driver import EmbeddedRoles
 

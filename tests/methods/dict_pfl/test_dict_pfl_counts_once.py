@@ -14,7 +14,7 @@ from methods.method_conformance import contraction
 from methods.variants import CLIENTS
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings, HeldBack, PruningHistory
+from shieldfl.methods.dict_pfl.method import DictPflSettings, HeldBack, PruningHistory
 
 RULE = DictPflSettings(small_percent=50.0, patience_rounds=1, first_probability=0.5)
 

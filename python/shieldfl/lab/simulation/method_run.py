@@ -31,7 +31,7 @@ from shieldfl.lab.simulation.written_run import KeptMethod
 from shieldfl.learning.local_trainer import LocalTrainer, Objective
 from shieldfl.learning.local_update import StartingPoint
 from shieldfl.learning.sgd import EVALUATION_BATCH
-from shieldfl.methods.model_adaptation import count_trained
+from shieldfl.methods.registry import count_trained
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout, update_layout
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.rounds.driver import RoundTraffic
