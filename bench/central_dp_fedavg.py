@@ -14,8 +14,7 @@ import numpy as np
 
 from shieldfl.authority.message import Message
 from shieldfl.learning.local_update import FloatVector
-from shieldfl.methods.fedavg import FedAvg, FedAvgAggregator, FedAvgClient
-from shieldfl.methods.noised_average import DpFedAvgSettings
+from shieldfl.methods.fedavg import DpFedAvgSettings, FedAvg, FedAvgAggregator, FedAvgClient
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.privacy.noise import clip_and_noise, gaussian_noise
 from shieldfl.rounds.method import NamedMethod

@@ -41,9 +41,8 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset, dirichlet_partition
 from shieldfl.lab.simulation.federation import torch_threads
 from shieldfl.lab.simulation.method_run import MethodRun
-from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.fedavg import DpFedAvg, DpFedAvgSettings, FedAvg
 from shieldfl.methods.full_encryption import DdpFedAvg, DdpFedAvgSettings
-from shieldfl.methods.noised_average import DpFedAvg, DpFedAvgSettings
 from shieldfl.models.torch_bridge import flatten, parameter_layout
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise

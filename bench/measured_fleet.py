@@ -56,8 +56,14 @@ from shieldfl.learning.local_trainer import LocalTrainer, train_locally
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint, median_seconds
 from shieldfl.learning.networks import build_model
 from shieldfl.masks import Mask
-from shieldfl.methods.model_adaptation import adapt_model
-from shieldfl.methods.registry import MethodSettings, checked_methods, make_method, method_class, method_of
+from shieldfl.methods.registry import (
+    MethodSettings,
+    adapt_model,
+    checked_methods,
+    make_method,
+    method_class,
+    method_of,
+)
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.quantities import MISSING, seconds_text
 from shieldfl.rounds.driver import RoundDriver

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from shieldfl.learning.sgd import evaluate, train_locally
 from torch import nn
 
 from shieldfl.lab.bench.measurement import select
@@ -34,9 +35,8 @@ from shieldfl.lab.simulation.data import Dataset, dirichlet_partition, load_data
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_trainer import LocalTrainer, evaluate, train_locally
 from shieldfl.learning.networks import build_model
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings
-from shieldfl.methods.model_adaptation import adapt_model, count_trained
-from shieldfl.methods.registry import MethodSettings, make_method
+from shieldfl.methods.dict_pfl.method import DictPflSettings
+from shieldfl.methods.registry import MethodSettings, adapt_model, count_trained, make_method
 from shieldfl.models.torch_bridge import (
     flatten,
     flatten_buffers,

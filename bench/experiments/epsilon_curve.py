@@ -21,7 +21,7 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import RoundRecord
 from shieldfl.lab.simulation.runner import run_seeds
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 
 BUDGETS = (math.inf, 1e5, 1e4, 1e3, 100.0, 10.0, 1.0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from methods.variants import Variant
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.rounds.plan import GlobalModel
 
 SIZE = 6

@@ -28,7 +28,7 @@ from shieldfl.errors import ParameterError, RangeError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import STAGES
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from small_pictures import one_picture
 from warm_python import COMMAND_LINE, WarmPython
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from shieldfl.learning.sgd import evaluate, train_locally
 
 from flower.vector_app import opened_by_clients
 from shieldfl.flower.mod import ShieldMod
@@ -16,8 +17,7 @@ from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_trainer import LocalTrainer, evaluate, train_locally
 from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.learning.networks import build_model
-from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
-from shieldfl.methods.registry import MethodSettings, make_method
+from shieldfl.methods.registry import MethodSettings, adapt_model, load_privacy_packages, make_method
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.rounds.plan import FederationPlan, GlobalModel
 from shieldfl.settings import TrainingSettings

@@ -11,7 +11,7 @@ from methods.method_conformance import SteppedRun
 from methods.variants import Variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import RangeError
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 METHODS = ("fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp")
 WEIGHTS = (1, 2, 3, 4)

@@ -24,7 +24,7 @@ from shieldfl.methods.registry import (
     method_names,
     named_method,
 )
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.reports import Disclosure

@@ -23,7 +23,7 @@ from shieldfl.errors import (
 )
 from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.masks import Mask
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 
 def altered(message: Message, name: str, part: bytes | None) -> Message:

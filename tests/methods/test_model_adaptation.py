@@ -10,8 +10,7 @@ from torch import nn
 from shieldfl.errors import ParameterError
 from shieldfl.learning.local_trainer import train_locally
 from shieldfl.learning.networks import build_model
-from shieldfl.methods.model_adaptation import adapt_model, count_trained
-from shieldfl.methods.registry import BUILT_IN, MethodSettings
+from shieldfl.methods.registry import BUILT_IN, MethodSettings, adapt_model, count_trained
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
 from shieldfl.settings import TrainingSettings
 

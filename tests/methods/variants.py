@@ -13,8 +13,8 @@ import pytest
 
 from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named
 from shieldfl.methods.registry import BUILT_IN, MethodSettings, method_class
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt.method import SenseCryptSettings
 from shieldfl.settings import settings_of
 from shieldfl.testing import MethodCase
 

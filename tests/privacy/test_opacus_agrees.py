@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant
 from shieldfl.learning.local_update import PrivateSteps
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.rounds.plan import GlobalModel
 from shieldfl.settings import TrainingSettings

@@ -17,7 +17,7 @@ from shieldfl.cli.options import given_settings, is_given, refuse_given, refused
 from shieldfl.encryption.registry import encryptions
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.settings import Positive, Seed, Setting, Settings, Text, about, settings_of
 
 if TYPE_CHECKING:

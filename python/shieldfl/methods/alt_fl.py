@@ -17,8 +17,8 @@ from shieldfl.learning.local_update import GradientNoise
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind, read_ratio, sample_delta
 from shieldfl.methods.encrypted_update import SCORES, UPDATE, AgreedShare
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
+from shieldfl.methods.fedavg import BY_DP_SGD, DpSgdAveraging, MaxGradNorm, SampleDelta
 from shieldfl.methods.masked_average.method import MaskedAverage
-from shieldfl.methods.noised_average import BY_DP_SGD, DpSgdAveraging, MaxGradNorm, SampleDelta
 from shieldfl.methods.noised_sums import SumNoiseOption
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.rounds.method import Method, NamedMethod

@@ -239,21 +239,20 @@ class BatchCryptClient(MaskedAverageClient):
         with self.clock.stage("negotiate"):
             update = self._difference()
             ranges = self.method.quantisation.ranges(update)
-            self._check_magnitudes(update)
+            # A value that the aggregator would refuse to hear of.
+            position, largest = int(np.abs(update).argmax()), self.method.largest_update
+            if abs(update[position]) > largest:
+                # Buffers follow the data whatever the learning rate.
+                advice = (
+                    "lower the learning rate" if position < self._size else "scale the features to about 1"
+                )
+                error = RangeError(
+                    f"the value at position {position} is beyond largest_update = {largest:g} in magnitude: "
+                    f"{advice}, or raise the method's setting largest_update"
+                )
+                error.position, error.size = position, update.size
+                raise error
         return Message({"ranges": ranges.tobytes()})
-
-    def _check_magnitudes(self, update: FloatVector) -> None:
-        """Raise RangeError, which has the position, for a value that the aggregator would refuse to hear of."""
-        position, largest = int(np.abs(update).argmax()), self.method.largest_update
-        if abs(update[position]) > largest:
-            # Buffers follow the data whatever the learning rate.
-            advice = "lower the learning rate" if position < self._size else "scale the features to about 1"
-            error = RangeError(
-                f"the value at position {position} is beyond largest_update = {largest:g} in magnitude: "
-                f"{advice}, or raise the method's setting largest_update"
-            )
-            error.position, error.size = position, update.size
-            raise error
 
     def _vector(self, answer: Message | None) -> DoubleVector:
         """Return the client's integers, under the clip bounds of the answer."""
@@ -359,6 +358,7 @@ class BatchCrypt(MaskedAverage):
     aggregator_kind = BatchCryptAggregator
 
     weighs_all_alike = True
+    why_alike = ", whatever their weights: its integers share one scale"
     schemes = ("paillier-dense",)  # what the paper packs its integers in
 
     def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
@@ -370,9 +370,6 @@ class BatchCrypt(MaskedAverage):
         bits = FixedPoint(parameters.value_bits, parameters.fraction_bits, 0)
         everything = Mask.full(plan.update_size)
         super().__init__(name, settings, plan, everything, fixed_point=bits, sends_rest=False)
-
-    def _why_alike(self) -> str:
-        return "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
 
     def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader:
         """Return what makes an update of opened whole numbers."""

@@ -35,7 +35,6 @@ __all__ = [
     "opened_mean",
     "read_agreed_positions",
     "read_clear_sums",
-    "settled_positions",
     "smallest",
     "stated_weight",
     "with_buffers_times",
@@ -360,17 +359,6 @@ def encrypted_positions(zone: Mask, buffers: int) -> Mask:
     return zone.resized(zone.size + buffers, chosen=True)
 
 
-def settled_positions(share: float, parameters: int, buffers: int) -> Mask | None:
-    """Return what a share in [0, 1] of the parameters encrypts where that needs no agreement: none or all of them.
-
-    None where it has to be agreed on which.
-    """
-    count = positions_in_budget(share, parameters)
-    if 0 < count < parameters:
-        return None
-    return encrypted_positions(Mask.full(parameters) if count else Mask.empty(parameters), buffers)
-
-
 def read_agreed_positions(
     frame: Part, parameters: int, buffers: int, count: int, *, or_more: bool = False
 ) -> Mask:
@@ -414,11 +402,13 @@ class AgreedShare:
     """
 
     def __init__(self, ratio: float, rounds: KindsOfRounds, plan: FederationPlan) -> None:
-        self.ratio, self.rounds, self._plan = ratio, rounds, plan
+        self.rounds, self._plan = rounds, plan
         self.count = positions_in_budget(ratio, plan.parameters)
         self._buffers_alone = encrypted_positions(Mask.empty(plan.parameters), plan.buffers)
-        self.settled = settled_positions(ratio, plan.parameters, plan.buffers)
-        """What rounds that encrypt do where nothing is to be agreed on."""
+        self.settled = Mask.full(plan.update_size) if self.count == plan.parameters else None
+        """What rounds that encrypt do where nothing is to be agreed on: where all or no parameters are encrypted."""
+        if not self.count:
+            self.settled = self._buffers_alone
 
     def keys(self, encryption: str) -> dict[str, SchemeParameters[Any]]:
         """Return how scores are encrypted, beside updates by this scheme."""

@@ -19,8 +19,8 @@ from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
+from shieldfl.methods.fedavg import DpFedAvgSettings
 from shieldfl.methods.masked_average.method import MaskedAverage
-from shieldfl.methods.noised_average import DpFedAvgSettings
 from shieldfl.methods.noised_sums import (
     OF_NOISY_SUMS,
     AskedNoise,
@@ -147,8 +147,6 @@ class FullEncryption(MaskedAverage):
 
     def __init__(self, name: str, settings: FullEncryptionSettings, plan: FederationPlan) -> None:
         super().__init__(name, settings, plan, Mask.full(plan.update_size))
-        if self.noise is not None:
-            self.aggregator_sees = "ciphertexts and their number"
 
 
 class LastLayerEncryption(MaskedAverage):
@@ -179,8 +177,6 @@ class LastLayerEncryption(MaskedAverage):
         zone = Mask.empty(offsets[-3]).resized(plan.update_size, chosen=True)
         self.trained = zone.resized(plan.parameters)
         super().__init__(name, settings, plan, zone, sends_rest=False)
-        if self.noise is not None:
-            self.aggregator_sees = "ciphertexts and their number"
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:

@@ -1,23 +1,37 @@
 """Methods by name, with the settings of all of them, set up for a federation.
 
 There are those of this package, and those that other installed packages offer by an entry point of the group
-``shieldfl.methods``: the method's name, and where its class is. Nothing is imported before a method is asked for.
+``shieldfl.methods``: the method's name, and where its class is. Nothing is imported before a method is asked for. A
+method may train a module of its own, made from the plain one: that needs torch.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.rounds.method import Method, NamedMethod, check_declarations, naming_own_method
 from shieldfl.rounds.plan import FederationPlan, PublicSetup
 from shieldfl.settings import Setting, settings_of
 
-__all__ = ["MethodSettings", "has_choice_of_scheme", "make_method", "method_of"]
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = [
+    "MethodSettings",
+    "adapt_model",
+    "count_trained",
+    "has_choice_of_scheme",
+    "load_privacy_packages",
+    "make_method",
+    "method_of",
+]
 
 GROUP = "shieldfl.methods"
 BUILT_IN = {
@@ -35,8 +49,8 @@ BUILT_IN = {
     "alt-fl-si-dp": "shieldfl.methods.alt_fl:AltFlWithoutEncryption",
     "alt-fl-si-he": "shieldfl.methods.alt_fl:AltFl",
     "alt-fl-mp": "shieldfl.methods.alt_fl:AltFl",
-    "dp-sgd": "shieldfl.methods.noised_average:DpSgdAveraging",
-    "dp-fedavg": "shieldfl.methods.noised_average:DpFedAvg",
+    "dp-sgd": "shieldfl.methods.fedavg:DpSgdAveraging",
+    "dp-fedavg": "shieldfl.methods.fedavg:DpFedAvg",
     "ddp-fedavg": "shieldfl.methods.full_encryption:DdpFedAvg",
 }
 """The methods of this package, read as entry points are: they need no installed metadata."""
@@ -66,7 +80,9 @@ def method_class(name: str) -> type[Method]:
     offers = _offers().get(name, [])
     if not offers:
         raise ParameterError(f"unknown method {name!r}: choose from {', '.join(method_names())}")
-    places = " and ".join(_place(one) for one in offers)
+    places = " and ".join(
+        f"{one.value} of {'shieldfl' if one.dist is None else one.dist.name}" for one in offers
+    )
     if len(offers) > 1:
         raise ParameterError(f"there is more than one method {name!r}, {places}: uninstall all but one")
     try:
@@ -104,11 +120,6 @@ def checked_methods(names: Iterable[str]) -> tuple[str, ...]:
     if len(set(known)) != len(known):
         raise ParameterError("a method is named twice: its second run would only repeat the first")
     return known
-
-
-def _place(offer: EntryPoint) -> str:
-    package = "shieldfl" if offer.dist is None else offer.dist.name
-    return f"{offer.value} of {package}"
 
 
 def has_choice_of_scheme(entry: Any) -> bool:
@@ -223,3 +234,40 @@ def method_of(setup: PublicSetup) -> Method:
     if setup.settings:
         settings = settings.changed(setup.method, setup.settings)
     return make_method(setup.method, settings, setup.plan)
+
+
+def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Module:
+    """Return the module that a method trains, evaluates and makes its flat vectors from, see :meth:`Method.adapted`.
+
+    The model is not changed. Raises ParameterError for methods with DP-SGD where a layer mixes samples, such as
+    BatchNorm, and what the method refuses.
+    """
+    method, entry = method_class(name), settings.of(name)
+    if method.trains_privately(name, entry):
+        from shieldfl.privacy.dp_sgd import check_layers
+
+        try:
+            check_layers(deepcopy(model).train())
+        except ParameterError as error:
+            raise ParameterError(f"{name} cannot train this model: {error}") from error
+    with naming_own_method(name, method, refuses=True):
+        return method.adapted(model, entry)
+
+
+def load_privacy_packages(name: str, settings: MethodSettings) -> None:
+    """Import what trains by DP-SGD and counts epsilon, where the method will; nothing else of a run needs it.
+
+    It takes seconds, which would else be those of the method's set-up or of a stage of its first round.
+    """
+    entry = settings.of(name)
+    noised = (
+        getattr(entry, "noise_multiplier", 0.0) > 0.0 or getattr(entry, "target_epsilon", None) is not None
+    )
+    if noised or method_class(name).trains_privately(name, entry):
+        import_module("shieldfl.privacy.dp_sgd")
+        import_module("dp_accounting")
+
+
+def count_trained(model: nn.Module) -> int:
+    """Return how many parameters are trained."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -347,7 +347,11 @@ class ListAuthority(AuthoritySteps):
             raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
         once = context.aggregator_opens and phase in context.answered_once
         with self._lock:
-            self._check_was_answered(phase, number, once=once)
+            answered, newest = self._replies.newest(phase)[0], self.keys.newest_round
+            if number != newest or not (answered == number or (once and 0 <= answered < number)):
+                raise PolicyError(
+                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
+                )
             if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
             with self.keys.replying(f"signature of {phase}", number) as keep:
@@ -360,10 +364,3 @@ class ListAuthority(AuthoritySteps):
             if once:
                 self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
             return signed
-
-    def _check_was_answered(self, phase: str, number: int, *, once: bool) -> None:
-        answered = self._replies.newest(phase)[0]
-        if number != self.keys.newest_round or not (answered == number or (once and 0 <= answered < number)):
-            raise PolicyError(
-                f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
-            )

@@ -11,7 +11,10 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import RoundKeyReader, digest_of_parts
 from shieldfl.authority.total_opener import GrantedKeys
+from shieldfl.encryption.encryption import UnionMask
+from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
+from shieldfl.masks import Mask
 from shieldfl.privacy.events import ReadSum
 from shieldfl.rounds.opening_rule import (
     HISTORY_BYTES,
@@ -185,6 +188,13 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     def _round_key(self, round_number: int, purpose: str) -> Any:
         assert self._round_keys is not None
         return self._round_keys.key(round_number, purpose)
+
+    def _sum_under(self, purpose: str, round_number: int, positions: Mask, *, weighted: bool = False) -> Any:
+        """Return what adds ciphertexts that all clients encrypt at these positions."""
+        key = self._round_key(round_number, purpose)
+        return scheme_of(key).aggregator(
+            key, self.context.threads, round_number, UnionMask(positions), weighted=weighted, purpose=purpose
+        )
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.

@@ -160,7 +160,12 @@ class RoundDriver:
                     traffic.bytes_down += self._size_for(left, answer)
                 left = self._collect(phase, round_number, left, answer, traffic)
                 if len(left) < min_clients:
-                    self._give_up(round_number, len(left), len(participants), min_clients)
+                    began = len(participants)
+                    if self._refusals and began - len(self._refusals) < min_clients:
+                        raise self._refusals[-1]
+                    self._account.note(
+                        f"round {round_number} was given up: {len(left)} of {began} clients were left"
+                    )
                     return traffic
                 answer = self._answer(phase, round_number, left, self._aggregator.close(phase.name))
             assert answer is not None
@@ -171,11 +176,6 @@ class RoundDriver:
                 traffic.bytes_down += self._size_for(left, answer)
             self._clients.end_round(left, self._part_of(answer))
             return traffic
-
-    def _give_up(self, round_number: int, left: int, began: int, min_clients: int) -> None:
-        if self._refusals and began - len(self._refusals) < min_clients:
-            raise self._refusals[-1]
-        self._account.note(f"round {round_number} was given up: {left} of {began} clients were left")
 
     def _answered(self, phase: Phase, asked: Message) -> Message:
         assert self._authority is not None
@@ -287,21 +287,23 @@ class EmbeddedRoles:
         self.shared_secret = shared_secret
         self._threads = threads
         self._together = together
-        self.authority: AuthoritySteps | None
-        self.setup: PublicSetup
-        self.clients: list[TrainingClient]
-        self.aggregator: CollectingAggregator
         with naming_own_method(method.name, type(method)):
             if kept is None:
-                self._set_up()
+                self.authority, made = self._made_authority()
+                self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
             else:
-                self._go_on(*kept)
+                self.setup = PublicSetup.trusted(bytes(kept[0]["setup"]))
+                self.authority = self.new_authority() if method.purposes else None
+            self.clients = [self.new_client(index) for index in range(method.plan.clients)]
+            self.aggregator = self.new_aggregator()
+            if kept is None:
+                self._enrol()
+            else:
+                parts, key = kept
+                for name, role in self._roles().items():
+                    role.restore(parts[name], key if role.needs_sealing else None)
 
-    def _set_up(self) -> None:
-        self.authority, made = self._made_authority()
-        self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
-        self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
-        self.aggregator = self.new_aggregator()
+    def _enrol(self) -> None:
         if self.authority is None:
             return
         enrolling: list[tuple[Any, Any]] = [(self.aggregator, self.authority.grant)]
@@ -316,14 +318,6 @@ class EmbeddedRoles:
         return self.method.authority_setup(
             self.initial, threads=self._threads, shared_secret=self.shared_secret, **how
         )
-
-    def _go_on(self, parts: Message, key: bytes) -> None:
-        self.setup = PublicSetup.trusted(bytes(parts["setup"]))
-        self.authority = self.new_authority() if self.method.purposes else None
-        self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
-        self.aggregator = self.new_aggregator()
-        for name, role in self._roles().items():
-            role.restore(parts[name], key if role.needs_sealing else None)
 
     def _roles(self) -> dict[str, Reporter]:
         roles: dict[str, Reporter] = {f"client {index}": client for index, client in enumerate(self.clients)}

@@ -158,6 +158,8 @@ class Method:
 
     weighs_all_alike: bool = False
     """Whether clients count alike whatever their weights are."""
+    why_alike: str = ", whatever their weights"
+    """What is said of that where their weights differ."""
     schemes: ClassVar[tuple[str, ...]] = ()
     """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
     averages_all: ClassVar[bool] = True
@@ -210,10 +212,7 @@ class Method:
         self.own_settings = plain_settings(settings)
         """Plain data, as a public set-up has them; none for a method without."""
         if self.weighs_all_alike and plan.most_weight > 1:
-            self.notes.append(self._why_alike())
-
-    def _why_alike(self) -> str:
-        return f"{self.name} weighs all clients alike, whatever their weights"
+            self.notes.append(f"{name} weighs all clients alike{self.why_alike}")
 
     @property
     def states_epsilon(self) -> bool:

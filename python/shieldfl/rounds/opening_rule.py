@@ -600,8 +600,6 @@ def _is_same(one: Any, other: Any) -> bool:
         return np.array_equal(one, other)
     if isinstance(one, GlobalModel):
         one, other = one.to_message(), other.to_message()
-    return _are_same(one, other) if isinstance(one, Mapping) else bool(one == other)
-
-
-def _are_same(ones: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:
-    return ones.keys() == others.keys() and all(_is_same(one, others[name]) for name, one in ones.items())
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_is_same(own, other[name]) for name, own in one.items())
+    return bool(one == other)

@@ -220,13 +220,13 @@ class RoleContext:
     answered: Mapping[str, str | None]
     """Of these, those whose answer is the key authority's, or comes of it; for what purpose they open a total."""
     signed: tuple[str, ...]
-    scores: str | None = None
+    scores: str | None
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
-    threads: int | None = None
-    clients_open: bool = False
-    aggregator_opens: bool = False
-    buffer_factor: float = 1.0
-    answered_once: tuple[str, ...] = ()
+    threads: int | None
+    clients_open: bool
+    aggregator_opens: bool
+    buffer_factor: float
+    answered_once: tuple[str, ...]
     """The phases of which the key authority answers one total in the whole run."""
 
     def __post_init__(self) -> None:

@@ -17,9 +17,9 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.lab.simulation.results import STAGES
 from shieldfl.lab.simulation.runner import run_seeds
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings
+from shieldfl.methods.dict_pfl.method import DictPflSettings
 from shieldfl.methods.registry import BUILT_IN, MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.settings import settings_of

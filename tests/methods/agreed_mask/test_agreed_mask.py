@@ -13,7 +13,7 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.masked_average.method import UPDATE
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.rounds.reports import Disclosure
 
 

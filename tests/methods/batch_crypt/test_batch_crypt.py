@@ -11,7 +11,7 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
 from shieldfl.methods.batch_crypt import BatchCryptSettings
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 OFFSETS = (*LAYER_OFFSETS, PARAMETERS + BUFFERS)
 

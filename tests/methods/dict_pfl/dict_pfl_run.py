@@ -10,9 +10,9 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import PARAMETERS, Variant
 from shieldfl.authority.message import Message
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings, read_history
+from shieldfl.methods.dict_pfl.method import DictPflSettings, read_history
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 SECRET = bytes(range(32))
 """What :class:`SteppedRun` gives the roles."""

@@ -23,7 +23,7 @@ from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.learning.networks import VisionTransformer, build_model
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.dictionary_layers import factorise, merged
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings, PruningHistory
+from shieldfl.methods.dict_pfl.method import DictPflSettings, PruningHistory
 from shieldfl.models.torch_bridge import flatten, parameter_layout
 
 SHAPE = (3, 8, 8)

@@ -13,7 +13,7 @@ from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
 from privacy.seeded_draws import noise_from_seeds
 from shieldfl.errors import ParameterError
 from shieldfl.methods.registry import BUILT_IN, MethodSettings, make_method, method_class
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import ClearUpload, Noise, NoiseShareUpload
 from shieldfl.privacy.noise import clip_and_noise

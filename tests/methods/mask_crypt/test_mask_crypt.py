@@ -16,7 +16,7 @@ from methods.variants import PARAMETERS, Variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import RangeError, WireFormatError
 from shieldfl.methods.mask_crypt import consensus, exposure_scores, propose, read_ranking
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 
 def twin_ranking(scores: Sequence[float], count: int) -> list[int]:

@@ -14,7 +14,7 @@ from methods.method_conformance import SteppedRun
 from methods.variants import PARAMETERS, Variant
 from shieldfl.errors import ParameterError
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind, read_ratio
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 
 
 def run_of(*, rounds: int = 3, weights: tuple[int, ...] | None = None, **changes: object) -> SteppedRun:

@@ -10,7 +10,7 @@ import numpy as np
 
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
 from shieldfl.rounds.plan import GlobalModel
 
 

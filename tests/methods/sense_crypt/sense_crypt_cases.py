@@ -12,8 +12,8 @@ from methods.variants import Variant
 from shieldfl.encryption.registry import encryptions
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.registry import MethodSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.methods.selective_shield.method import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt.method import SenseCryptSettings
 
 # Half a step of 2^-20 for each value, at most, and as much again for the sum of plain numbers.
 QUANTISATION = 2.0**-20

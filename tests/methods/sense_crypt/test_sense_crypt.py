@@ -21,7 +21,7 @@ from shieldfl.encryption import paillier
 from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask, select, sense_crypt_budgets
-from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.methods.sense_crypt.method import SenseCryptSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoisedUpload, OpenedSum
 from shieldfl.testing.conformance import float_spacing

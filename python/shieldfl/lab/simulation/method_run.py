@@ -30,7 +30,7 @@ from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging
 from shieldfl.lab.simulation.written_run import KeptMethod
 from shieldfl.learning.local_trainer import EVALUATION_BATCH, LocalTrainer, Objective, correct_by_class
 from shieldfl.learning.local_update import StartingPoint
-from shieldfl.methods.model_adaptation import count_trained
+from shieldfl.methods.registry import count_trained
 from shieldfl.models.torch_bridge import (
     flatten,
     flatten_buffers,

@@ -35,8 +35,13 @@ from shieldfl.lab.simulation.task import Task, as_samples, load_task, try_model,
 from shieldfl.lab.simulation.written_run import Checkpoint, WrittenRun, digest_of, run_identity
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.learning.networks import build_model, default_model
-from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
-from shieldfl.methods.registry import MethodSettings, checked_methods, make_method
+from shieldfl.methods.registry import (
+    MethodSettings,
+    adapt_model,
+    checked_methods,
+    load_privacy_packages,
+    make_method,
+)
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.privacy.synthetic_data import load_labelled_samples
 from shieldfl.rounds.method import Method

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings
+from shieldfl.methods.dict_pfl.method import DictPflSettings
 
 __all__ = ["factorise", "merged"]
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.registry import (
     DEFAULT_KEY_BITS,
     encryptions,
@@ -160,11 +159,8 @@ class MaskedAverageAggregator(CollectingAggregator):
         """Begin the phase before the update; forget what an earlier one collected."""
         if self.method.share is None:
             return
-        key = self._round_key(round_number, "scores")
-        everything = UnionMask(Mask.full(self.context.plan.parameters))
-        self._scores = scheme_of(key).aggregator(
-            key, self.context.threads, round_number, everything, weighted=True, purpose="scores"
-        )
+        everything = Mask.full(self.context.plan.parameters)
+        self._scores = self._sum_under("scores", round_number, everything, weighted=True)
         self._weight = 0
 
     def _hear(self, client: int, message: Message) -> None:
@@ -580,7 +576,7 @@ class MaskedAverage(Method):
         """
         asked: AskedNoise = settings.asked_noise
         self._target, self.weighs_all_alike = asked.target_epsilon, True
-        self.shares_buffers = False
+        self.why_alike, self.shares_buffers = ": a weight would let one count for more than C", False
         self._noised_rounds = plan.rounds
         if self.share is not None:
             kinds = self.share.rounds.counts(plan.rounds)
@@ -602,6 +598,7 @@ class MaskedAverage(Method):
             multiplier = multiplier_for(asked.target_epsilon, self.delta, self._noised_rounds, planned)
         self.noise, settings = planned(multiplier), settings.with_multiplier(multiplier)
         if zone is not None:
+            self.aggregator_sees = "ciphertexts and their number"
             # A count is one position more, behind the parameters.
             counted = plan.parameters + (self.noise.count_steps > 0)
             encrypted = zone.resized(plan.parameters).resized(counted, chosen=True)
@@ -621,11 +618,6 @@ class MaskedAverage(Method):
     @property
     def derived(self) -> dict[str, Any]:
         return super().derived | ({} if self.noise is None else {"noise": self.noise.agreed})
-
-    def _why_alike(self) -> str:
-        if self.noise is None:
-            return super()._why_alike()
-        return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         return self.phases if self.share is None else self.share.phases(model, round_number)

@@ -31,8 +31,7 @@ from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate
 from shieldfl.learning.networks import build_model
 from shieldfl.methods.masked_average.method import MaskedAverageClient
-from shieldfl.methods.model_adaptation import adapt_model
-from shieldfl.methods.registry import MethodSettings, make_method, method_class
+from shieldfl.methods.registry import MethodSettings, adapt_model, make_method, method_class
 from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import load_flat, parameter_layout
 from shieldfl.privacy.synthetic_data import fit_synthetic_data
