@@ -15,8 +15,8 @@ from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from flower.vector_app import ALL, VectorRun, loses, number_of
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.flower.mod import ClientSession
+from shieldfl.flower.records import ASK, MESSAGE, message_in, packed
 from shieldfl.flower.strategy import ShieldStrategy
-from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 
 
 @pytest.mark.every_run("settings0-train-after", "settings1-train-before", "settings0-model")
