@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from shieldfl.flower.mod import shield_mod
-from shieldfl.flower.wire import ASK
+from shieldfl.flower.records import ASK
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "flower" / "torch_digits"

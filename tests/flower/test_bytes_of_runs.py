@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from flower.vector_app import ALL, ONE, VectorRun, as_arrays
 from shieldfl.authority.message import Message as RoleMessage
-from shieldfl.flower.wire import HELD, MESSAGE, message_in, packed
+from shieldfl.flower.records import HELD, MESSAGE, message_in, packed
 
 CLIENTS = 10
 EQUAL = dict.fromkeys(range(CLIENTS), 50)

@@ -15,10 +15,9 @@ from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import ALL, ONE, SHAPES, VectorRun, as_arrays, config_of, cut_off, number_of
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.flower.app_records import RecordLayout
 from shieldfl.flower.clients import GridClients
+from shieldfl.flower.records import ASK, MESSAGE, RecordLayout, message_in, packed
 from shieldfl.flower.server_session import PlannedRun
-from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 
 
 @pytest.mark.parametrize("position", [[math.inf, 1.0], [1], "far", None])

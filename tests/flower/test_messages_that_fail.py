@@ -17,8 +17,8 @@ from privacy.seeded_draws import noise_from_seeds
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority.total_opener import GrantedKeys
 from shieldfl.flower.mod import ClientSession
+from shieldfl.flower.records import ASK, MESSAGE, message_in, packed
 from shieldfl.flower.strategy import ShieldStrategy
-from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 
 
 @pytest.mark.every_run("settings0-train-after", "settings1-train-before", "settings0-model")

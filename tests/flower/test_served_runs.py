@@ -13,7 +13,7 @@ from privacy.seeded_draws import noise_from_seeds
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority.private_file import write_private_file
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, UnreachableError
-from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from shieldfl.flower.records import ASK, MESSAGE, message_in, packed
 from shieldfl.privacy.accountant import epsilon_of
 
 

@@ -14,7 +14,7 @@ from flower.vector_app import ALL, VectorRun, config_of, cut_off, loses, moves
 from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.clients import ToldEvents
 from shieldfl.flower.mod import ShieldMod, Telling
-from shieldfl.flower.wire import ASK
+from shieldfl.flower.records import ASK
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import (
     ClearUpload,

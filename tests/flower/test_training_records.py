@@ -18,10 +18,20 @@ from flower.vector_app import VectorRun
 from shieldfl import errors
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.flower.app_records import SCORES, RecordLayout, asked_training, done_training, update_of
 from shieldfl.flower.mod import ClientSession, SimulatedMemory
+from shieldfl.flower.records import (
+    ASK,
+    MESSAGE,
+    SCORES,
+    TRAINING,
+    RecordLayout,
+    asked_training,
+    done_training,
+    message_in,
+    packed,
+    update_of,
+)
 from shieldfl.flower.settings import NodeSettings
-from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, message_in, packed
 from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import method_class
 from shieldfl.rounds.plan import FederationPlan, PublicSetup

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower.vector_app import ALL, ONE, VectorRun, moves, number_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.mod import ShieldMod, shield_mod
-from shieldfl.flower.wire import ASK
+from shieldfl.flower.records import ASK
 
 SIZES = {
     "equal": [50, 50, 50, 50],

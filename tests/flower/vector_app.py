@@ -10,8 +10,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from shieldfl.flower.mod import ShieldMod
+from shieldfl.flower.records import ASK
 from shieldfl.flower.strategy import ShieldStrategy
-from shieldfl.flower.wire import ASK
 from shieldfl.methods.registry import method_class
 
 ALL = [0, 1, 2, 3]

@@ -22,7 +22,7 @@ from shieldfl import errors
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import ParameterError, PolicyError, RangeError, ShieldError, WireFormatError
-from shieldfl.flower.wire import (
+from shieldfl.flower.records import (
     ASK,
     HELD,
     MESSAGE,

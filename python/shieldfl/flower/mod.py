@@ -28,25 +28,29 @@ from shieldfl.authority.private_file import disk_errors_as, drawn_key, write_pri
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.authority.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, RangeError, ShieldError, WireFormatError
-from shieldfl.flower.app_records import PROTECTS, App, RecordLayout, asked_training, update_of
-from shieldfl.flower.settings import NodeSettings
-from shieldfl.flower.wire import (
+from shieldfl.flower.records import (
     ASK,
     HELD,
     MESSAGE,
     MOST_EVENTS,
+    PROTECTS,
+    App,
     Kind,
     NamedEvents,
     Number,
     Position,
+    RecordLayout,
     ask,
     asked_of,
+    asked_training,
     message_in,
     model_parts,
     packed,
     said,
+    update_of,
     with_held,
 )
+from shieldfl.flower.settings import NodeSettings
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import ClearUpload, PrivacyEvent

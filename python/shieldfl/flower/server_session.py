@@ -34,10 +34,9 @@ from shieldfl.errors import (
     UnreachableError,
     WireFormatError,
 )
-from shieldfl.flower.app_records import RecordLayout
 from shieldfl.flower.clients import GridClients, Participant, ToldEvents, check_sample
+from shieldfl.flower.records import Kind, RecordLayout
 from shieldfl.flower.settings import FederationSettings, listed
-from shieldfl.flower.wire import Kind
 from shieldfl.methods.registry import MethodSettings, make_method, method_of
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
@@ -208,10 +207,9 @@ class ServerSession:
         clients: GridClients,
         checkpoint: RunFolder | None,
     ) -> None:
-        self._planned, self._signed, self._authority = planned, signed, authority
+        self.planned, self._signed, self._authority = planned, signed, authority
         self._weights, self._idle, self._checkpoint = weights, idle, checkpoint
         self.method, self.clients, self.layout = method, clients, planned.layout
-        self.counts_samples = planned.counts_samples
         self._account = method.account()
         if method.synthetic_demand is not None:
             self._account.note_given_synthetic_data()
@@ -276,7 +274,7 @@ class ServerSession:
         return session
 
     def _enrol(self) -> None:
-        brought = Message({**self._planned.initial.to_message(), **self._planned.apart})
+        brought = Message({**self.planned.initial.to_message(), **self.planned.apart})
         requests = self.clients.set_up(self._signed, brought, self.layout.to_json(), self._weights)
         if self._authority is None:
             return
@@ -331,7 +329,7 @@ class ServerSession:
 
     def keep(self, state: Message | None = None) -> None:
         if self._checkpoint is not None:
-            key, planned, authority = self._checkpoint.key(), self._planned, self._authority
+            key, planned, authority = self._checkpoint.key(), self.planned, self._authority
             progress = Progress(
                 round=self.done,
                 session=self.clients.session,
@@ -368,7 +366,7 @@ class ServerSession:
 
     @property
     def weighted_by(self) -> str:
-        if not self.counts_samples:
+        if not self.planned.counts_samples:
             knows_none = f"{self.method.name} knows no weights"
             why = knows_none if self.method.weighs_all_alike else "shieldfl.weighting is uniform"
             return f"all clients count alike, since {why}"
@@ -422,7 +420,7 @@ class ServerSession:
 
     def take_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with what an app hands over, where that is another model than the newest one."""
-        newest = self._newest() if server_sees_model(self.method) else self._planned.initial
+        newest = self._newest() if server_sees_model(self.method) else self.planned.initial
         if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
             return
         if not server_sees_model(self.method):
@@ -442,7 +440,7 @@ class ServerSession:
         self.driver.model = self.aggregator.newest_model()
 
     def model(self) -> ArrayRecord | None:
-        apart = self.layout.apart_from_message(self._planned.apart)
+        apart = self.layout.apart_from_message(self.planned.apart)
         return self.layout.record_of(self._newest(), apart) if server_sees_model(self.method) else None
 
     def _newest(self) -> GlobalModel:

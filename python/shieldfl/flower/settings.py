@@ -13,7 +13,7 @@ from msgspec import Meta
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.flower.app_records import BUFFERS
+from shieldfl.flower.records import BUFFERS
 from shieldfl.methods.registry import MethodSettings, method_class, method_of, named_method
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import PublicSetup

@@ -22,9 +22,9 @@ from flwr.supercore import log
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.clients import GridClients, check_sample
+from shieldfl.flower.records import COUNTED_METRIC
 from shieldfl.flower.server_session import PlannedRun, ServerSession, authority_connection, server_sees_model
 from shieldfl.flower.settings import FederationSettings
-from shieldfl.flower.wire import COUNTED_METRIC
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.rounds.method import Method
 
@@ -225,7 +225,7 @@ class ShieldStrategy(Strategy):
         session = self.session
         if not self._ended_rounds:
             check_sample(len(session.clients.app_records), session.method.plan)
-        session.clients.asked["weighted-by"] = self._weighted_by if session.counts_samples else ""
+        session.clients.asked["weighted-by"] = self._weighted_by if session.planned.counts_samples else ""
         self._finished = session.run_round(server_round, nodes)
         self._ended_rounds += bool(self._finished)
         return []

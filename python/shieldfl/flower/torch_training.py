@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-from shieldfl.flower.app_records import SCORES, done_training
-from shieldfl.flower.wire import TRAINING
+from shieldfl.flower.records import SCORES, TRAINING, done_training
 from shieldfl.learning.local_trainer import LocalTrainer, training_seed
 from shieldfl.learning.local_update import GradientNoise, StartingPoint
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
