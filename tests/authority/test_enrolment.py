@@ -13,8 +13,13 @@ from authority.enrolled_session import OF_SCHEMES, Session, updates
 from shieldfl.authority import authority_secrets
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.encryption import kahe
-from shieldfl.encryption.enrolment import client_number, read_request, request_frame, sealed_request
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.enrolment import (
+    ClientKey,
+    client_number,
+    read_request,
+    request_frame,
+    sealed_request,
+)
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 
@@ -50,7 +55,7 @@ def test_clients_enrol_across_a_network_once(session):
 
 
 def enrolment_request(public_key, client, identity=None):
-    return scheme_of(public_key).ClientKey.request(public_key, client, identity)[1]
+    return ClientKey.request(public_key, client, identity)[1]
 
 
 @pytest.mark.parametrize("params", OF_SCHEMES.values(), ids=OF_SCHEMES)

@@ -30,8 +30,7 @@ from shieldfl.authority_service.authority_client import RemoteAuthority, Several
 from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
 from shieldfl.authority_service.served_session import ServedSession
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.encryption.answers import read_answer, sealed_answer
-from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
+from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity, read_answer, sealed_answer
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, UnreachableError
 from shieldfl.rounds.messages import sum_request
 from shieldfl.rounds.public_setup import PublicSetup

@@ -14,12 +14,12 @@ from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption.enrolment import (
     OPENER,
     SECRET_BYTES,
+    ClientKey,
     grant_key,
     read_grant,
     read_request,
     sealed_request,
 )
-from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.stateful import Uncopied, refuse_unless
 
@@ -82,8 +82,8 @@ class ClientKeys(Uncopied):
         self._client = client
         drawn = secrets.token_bytes(SECRET_BYTES * len(check.identity.members))
         self._keys: dict[str, Any] = {
-            purpose: scheme_of(own).ClientKey.of_secret(check.session_key(purpose), client, drawn)
-            for purpose, own in check.parameters.items()
+            purpose: ClientKey.of_secret(check.session_key(purpose), client, drawn)
+            for purpose in check.parameters
         }
         self.enrolment = GrantRequest(check, client, drawn)
 
@@ -96,9 +96,7 @@ class ClientKeys(Uncopied):
         refuse_unless(held.keys() == self._check.parameters.keys())
         try:
             self._keys = {
-                purpose: scheme_of(self._check.parameters[purpose]).ClientKey(
-                    self._check.session_key(purpose), self._client, secret, round_number
-                )
+                purpose: ClientKey(self._check.session_key(purpose), self._client, secret, round_number)
                 for purpose, (round_number, secret) in held.items()
             }
         except ShieldError:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from shieldfl.array_view import Buffer, as_frame, as_real, as_threads, as_unsigned
 from shieldfl.authority.message import piece_of_each
-from shieldfl.encryption.answers import open_total, read_answer
-from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
+from shieldfl.encryption.enrolment import open_total, read_answer
 from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import SchemeBatch, SchemeTotal, scheme_of
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.stateful import Uncopied
 

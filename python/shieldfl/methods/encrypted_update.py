@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.encryption import Positions, SchemeTotal
 from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import SchemeTotal, scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.learning.stages import StageClock
-from shieldfl.masks import Mask, positions_in_budget
+from shieldfl.masks import Mask, Positions, positions_in_budget
 from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta
@@ -16,7 +16,7 @@ from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
 from shieldfl.privacy import noise as draws
-from shieldfl.privacy.events import Distribution, PrivacyReading
+from shieldfl.privacy.events import Distribution, PrivacyReading, Unit
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.plan import FederationPlan
@@ -138,7 +138,7 @@ def plan_noise(
     dimension: int,
     delta: float,
     rounds: int,
-    unit: Literal["client", "sample"],
+    unit: Unit,
 ) -> tuple[SumNoise, Any]:
     """Plan the noise that settings ask for, on sums of ``dimension`` values at most, of which so many rounds have some.
 

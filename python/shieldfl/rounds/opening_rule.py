@@ -21,8 +21,7 @@ from shieldfl.authority.granted_keys import GrantedKeys, GrantRequest
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts
 from shieldfl.authority.total_opener import TotalOpener
-from shieldfl.encryption.encryption import SchemeTotal
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import SchemeTotal, scheme_of
 from shieldfl.errors import ParameterError, PolicyError, RangeError, ShieldError
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.messages import (

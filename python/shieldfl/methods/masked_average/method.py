@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.registry import (
     DEFAULT_KEY_BITS,
     encryptions,
@@ -161,7 +160,7 @@ class MaskedAverageAggregator(CollectingAggregator):
         if self.method.share is None:
             return
         key = self._round_key(round_number, "scores")
-        everything = UnionMask(Mask.full(self.context.plan.parameters))
+        everything = Mask.full(self.context.plan.parameters)
         self._scores = scheme_of(key).aggregator(
             key, self.context.threads, round_number, everything, weighted=True, purpose="scores"
         )

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.encryption import SchemeTotal, UnionMask
-from shieldfl.encryption.registry import scheme_of, weighing_encryptions
+from shieldfl.encryption.registry import SchemeTotal, scheme_of, weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask, Votes, Zones, split_zones
@@ -296,7 +295,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
     def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
         key = self._round_key(round_number, purpose)
         return scheme_of(key).aggregator(
-            key, self.context.threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
+            key, self.context.threads, round_number, positions, weighted=False, purpose=purpose
         )
 
     def _add_ciphertexts(self, client: int, frame: Part) -> None:  # all purposes are encrypted by one scheme
