@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.lab.bench.comparison import EnrolledSession
 from shieldfl.lab.bench.measurement import WrongSumError, from_fixed_point, select, to_fixed_point
 from target import median_seconds_in_turns

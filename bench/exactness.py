@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl as sf
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.lab.bench.comparison import EnrolledSession
 
 _SCHEMES = {"kahe": sf.kahe, "pads": sf.pads}

@@ -10,7 +10,7 @@ from rich.table import Table
 from scale_roles import parameters_for, short
 from shieldfl.cli.console import result_table
 from shieldfl.encryption import kahe
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.lab.bench.comparison import EnrolledSession
 
 _PATTERNS = 8

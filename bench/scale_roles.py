@@ -15,7 +15,7 @@ from rich.table import Table
 from million_clients import request_of_all
 from shieldfl.cli.console import result_table
 from shieldfl.encryption import kahe
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.encryption.opening import sum_key
 from shieldfl.lab.bench.comparison import EnrolledSession
 from target import median_seconds_in_turns

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
+FloatVector = NDArray[np.float32]
+Vector = FloatVector | NDArray[np.float64]
+
 Buffer = bytes | bytearray | memoryview
 """What frames are read from."""
 
@@ -30,10 +33,10 @@ class Tensor(Protocol):
         """Return the same values without their history."""
 
 
-Update = NDArray[np.float32] | NDArray[np.float64] | Tensor
+Update = Vector | Tensor
 """What is encrypted: for type checkers; what may really go in is for :func:`as_update` to say."""
 
-Pieces = list[NDArray[np.float32]] | list[NDArray[np.float64]]
+Pieces = list[FloatVector] | list[NDArray[np.float64]]
 """An update in as many vectors as its owner has, one after the other; as :func:`as_pieces` returns it."""
 
 _MOST_THREADS = 1024
@@ -101,7 +104,7 @@ def as_vector(values: Any, dtypes: tuple[type[np.generic], ...], what: str) -> N
     return array
 
 
-def as_update(values: Any) -> NDArray[np.float32] | NDArray[np.float64]:
+def as_update(values: Any) -> Vector:
     """Check a model update: a contiguous float32 or float64 vector with at least one value."""
     array = as_vector(values, (np.float32, np.float64), "the update")
     if array.size == 0:

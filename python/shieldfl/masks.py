@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,10 +50,11 @@ class Mask:
     (ParameterError otherwise).
     """
 
-    __slots__ = ("_bits",)
+    __slots__ = ("bits",)
 
     def __init__(self, bits: _core.Bitset) -> None:
-        self._bits = bits
+        self.bits = bits
+        """The core's object, for the other thin modules."""
 
     @classmethod
     def from_bool(cls, chosen: Any) -> Mask:
@@ -108,39 +109,52 @@ class Mask:
 
     def to_bytes(self) -> bytes:
         """Encode as a frame: the bitmap, or compressed gaps where these are shorter."""
-        return _core.encode_mask(self._bits)
+        return _core.encode_mask(self.bits)
 
     def to_bool(self) -> NDArray[np.bool_]:
         """Return a bool vector of ``size`` entries."""
-        return self._bits.to_bools()
+        return self.bits.to_bools()
 
     def to_indices(self) -> NDArray[np.int64]:
         """Return the chosen positions, ascending."""
-        return self._bits.to_indices()
+        return self.bits.to_indices()
+
+    @property
+    def mask(self) -> Mask:
+        """Itself: as :class:`Positions` have it."""
+        return self
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify size and positions in every frame."""
+        return _core.mask_id(self.bits)
 
     @property
     def size(self) -> int:
         """The number of positions."""
-        return self._bits.size
+        return self.bits.size
 
     @property
     def count(self) -> int:
         """How many of them are chosen."""
-        return self._bits.count
-
-    @property
-    def bits(self) -> _core.Bitset:
-        """The core's object, for the other thin modules."""
-        return self._bits
+        return self.bits.count
 
     def gather(self, dense: Any, threads: int | None = None) -> NDArray[Any]:
         """Copy the values at the chosen positions: float32 or float64, (size,) to (count,)."""
         vector = as_vector(dense, (np.float32, np.float64), "the dense vector")
-        return _core.gather(vector, self._bits, as_threads(threads))
+        return _core.gather(vector, self.bits, as_threads(threads))
 
-    def scatter(self, compact: Any, dense: Any, threads: int | None = None) -> None:
-        """Write (count,) values to the chosen positions of ``dense`` (size,), in place; equal float dtypes."""
-        self._write(_core.scatter, compact, dense, threads)
+    def scatter(self, compact: Any, dense: Any = None, threads: int | None = None) -> NDArray[Any]:
+        """Write (count,) values to the chosen positions of ``dense`` (size,), in place; equal float dtypes.
+
+        None stands for zeros. Returns ``dense``, or the values themselves where they are all that there are.
+        """
+        source = as_vector(compact, (np.float32, np.float64), "the compact vector")
+        if dense is None and self.count == self.size == source.size:
+            return source
+        target: NDArray[Any] = np.zeros(self.size, source.dtype) if dense is None else dense
+        self._write(_core.scatter, source, target, threads)
+        return target
 
     def scatter_add(self, compact: Any, dense: Any, threads: int | None = None) -> None:
         """Add (count,) values to the chosen positions of ``dense`` (size,), in place; equal float dtypes."""
@@ -149,13 +163,13 @@ class Mask:
     def _write(self, write: Callable[..., None], compact: Any, dense: Any, threads: int | None) -> None:
         source = as_vector(compact, (np.float32, np.float64), "the compact vector")
         target = as_vector(dense, (source.dtype.type,), "the dense vector")
-        write(source, self._bits, target, as_threads(threads))
+        write(source, self.bits, target, as_threads(threads))
 
     def resized(self, size: int, *, chosen: bool = False) -> Mask:
         """Return the same set among ``size`` positions: shorter, or longer by positions that are all chosen or none."""
         number = as_unsigned(size, "size")
         # Itself where nothing changes: what the core has worked out of it stays known.
-        return self if number == self.size else Mask(self._bits.resized(number, chosen))
+        return self if number == self.size else Mask(self.bits.resized(number, chosen))
 
     def describe(self, layout: Any) -> list[LayerCount]:
         """Return how many positions of each array it has, in a layout's order.
@@ -172,19 +186,19 @@ class Mask:
         ]
 
     def __and__(self, other: Mask) -> Mask:
-        return Mask(self._bits & other._bits) if isinstance(other, Mask) else NotImplemented
+        return Mask(self.bits & other.bits) if isinstance(other, Mask) else NotImplemented
 
     def __or__(self, other: Mask) -> Mask:
-        return Mask(self._bits | other._bits) if isinstance(other, Mask) else NotImplemented
+        return Mask(self.bits | other.bits) if isinstance(other, Mask) else NotImplemented
 
     def __sub__(self, other: Mask) -> Mask:
-        return Mask(self._bits - other._bits) if isinstance(other, Mask) else NotImplemented
+        return Mask(self.bits - other.bits) if isinstance(other, Mask) else NotImplemented
 
     def __invert__(self) -> Mask:
-        return Mask(~self._bits)
+        return Mask(~self.bits)
 
     def __eq__(self, other: object) -> bool:
-        return self._bits == other._bits if isinstance(other, Mask) else NotImplemented
+        return self.bits == other.bits if isinstance(other, Mask) else NotImplemented
 
     def __hash__(self) -> int:
         return hash((self.size, self.count))
@@ -201,6 +215,25 @@ def bits_of(mask: Any) -> _core.Bitset:
     if not isinstance(mask, Mask):
         raise ArrayTypeError(f"expected a Mask, got {type(mask).__name__}: make one with Mask.from_bool(...)")
     return mask.bits
+
+
+class Positions(Protocol):
+    """Which of an update's ``size`` values a sum is encrypted in, and in which order: of a :class:`Mask`, ascending."""
+
+    @property
+    def mask(self) -> Mask: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify size, positions and their order in every frame."""
+
+    def to_bytes(self) -> bytes: ...
+    def gather(self, dense: Any, /) -> NDArray[Any]: ...
+    def scatter(self, sums: Any, /) -> NDArray[Any]:
+        """Return a vector of ``size`` values with ``count`` sums where they belong, zero elsewhere."""
 
 
 class Zones(NamedTuple):

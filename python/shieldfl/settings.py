@@ -15,7 +15,7 @@ import operator
 import re
 import tomllib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
@@ -154,8 +154,10 @@ class Setting:
         except msgspec.ValidationError:
             fitted = math.nan
         infinite, choices = (self.words or {}).values(), self.choices
-        items = fitted if isinstance(fitted, tuple) else (fitted,)
-        if any(_is_odd(item, infinite, choices) for item in items):
+        for item in fitted if isinstance(fitted, tuple) else (fitted,):
+            is_infinite = isinstance(item, float) and not math.isfinite(item) and item not in infinite
+            if not is_infinite and (not choices or item in (None, *choices)):
+                continue
             allowed, said = (self.allowed, value) if given is MISSING else (self.allowed_in_text, given)
             raise ParameterError(f"{where}{self.title} must be {allowed}, not {shown(said)}")
         return fitted
@@ -197,12 +199,6 @@ class Setting:
         return self.read(text, where)
 
 
-def _is_odd(item: Any, infinite: Collection[float], choices: tuple[str, ...]) -> bool:
-    """Say whether an item is of its type's range, and not what a setting may be."""
-    is_infinite = isinstance(item, float) and not math.isfinite(item) and item not in infinite
-    return is_infinite or bool(choices and item not in (None, *choices))
-
-
 def _plain(value: Any) -> Any:
     """Return numbers of other libraries as Python's, and their vectors as lists."""
     if isinstance(value, list | tuple):
@@ -218,9 +214,7 @@ def _number(text: str) -> float:
     return int(number) if is_whole else number
 
 
-@cache
-def settings_of(kind: type) -> Mapping[str, Setting]:
-    """Return the settings that a dataclass states, by their names in files."""
+def _settings_of(kind: type) -> Mapping[str, Setting]:
     hints = get_type_hints(kind, include_extras=True)
     found = {}
     for field in fields(kind):
@@ -235,10 +229,14 @@ def settings_of(kind: type) -> Mapping[str, Setting]:
     return found
 
 
-@cache
-def _struct_of(kind: type) -> type[msgspec.Struct]:
-    """Return what msgspec decodes a settings class by, all fields at once."""
-    return msgspec.defstruct("", [(one.name, one.declared) for one in settings_of(kind).values()])
+settings_of: Callable[[type], Mapping[str, Setting]] = cache(_settings_of)
+"""Return the settings that a dataclass states, by their names in files."""
+
+
+_struct_of: Callable[[type], type[msgspec.Struct]] = cache(
+    lambda kind: msgspec.defstruct("", [(one.name, one.declared) for one in settings_of(kind).values()])
+)
+"""Return what msgspec decodes a settings class by, all fields at once."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.message import Message
 from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption import kahe
-from shieldfl.encryption.answers import open_total, read_answer
+from shieldfl.encryption.enrolment import open_total, read_answer
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.methods.registry import make_method
 from shieldfl.rounds.plan import PublicSetup

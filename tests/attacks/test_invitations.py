@@ -22,7 +22,7 @@ from methods.variants import (
 )
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import INVITED
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.encryption.frame_inspection import inspect_frame
 from shieldfl.encryption.opening import sum_key
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError

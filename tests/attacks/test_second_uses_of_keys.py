@@ -11,7 +11,7 @@ import shieldfl as sf
 from authority.enrolled_session import SIZE, Session, updates
 from encryption.wire_twin import reseal
 from shieldfl.encryption import kahe
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.encryption.opening import sum_key
 
 ROUND = 3

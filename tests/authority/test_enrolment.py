@@ -17,12 +17,12 @@ from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption import kahe
 from shieldfl.encryption.enrolment import (
     AuthorityIdentity,
+    ClientKey,
     client_number,
     read_request,
     request_frame,
     sealed_request,
 )
-from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import (
     KeyMismatchError,
     ParameterError,
@@ -66,7 +66,7 @@ def test_clients_enrol_across_a_network_once(session):
 
 
 def enrolment_request(public_key, client, identity=None):
-    return scheme_of(public_key).ClientKey.request(public_key, client, identity)[1]
+    return ClientKey.request(public_key, client, identity)[1]
 
 
 @pytest.mark.parametrize("params", OF_SCHEMES.values(), ids=OF_SCHEMES)

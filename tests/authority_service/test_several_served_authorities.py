@@ -29,8 +29,7 @@ from shieldfl.authority.round_key_check import ANSWER_DOMAIN, digest_of_parts, s
 from shieldfl.authority_service.authority_client import RemoteAuthority, SeveralAuthorities
 from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
 from shieldfl.authority_service.served_session import ServedSession, SessionRequest
-from shieldfl.encryption.answers import read_answer, sealed_answer
-from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
+from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity, read_answer, sealed_answer
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, UnreachableError
 from shieldfl.rounds.opening_rule import sum_request
 from shieldfl.rounds.plan import PublicSetup

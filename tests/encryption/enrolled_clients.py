@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 import shieldfl as sf
-from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.enrolment import ClientKey
+from shieldfl.encryption.enrolment import ClientKey, open_total
 from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.registry import scheme_of
 

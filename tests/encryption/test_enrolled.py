@@ -27,12 +27,13 @@ from encryption.enrolled_clients import (
     total_of,
 )
 from shieldfl.authority.authority_secrets import AuthoritySecrets
-from shieldfl.encryption.answers import open_total, read_answer, sealed_answer
-from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.enrolment import (
     client_number,
     grant_key,
+    open_total,
+    read_answer,
     request_context,
+    sealed_answer,
     sealed_grant,
     sealed_request,
 )
@@ -236,7 +237,7 @@ def test_the_verbs_of_every_scheme_are_its_own(name):
     np.testing.assert_array_equal(sums, positions.gather(rounded))
     assert weights == 1.0
     with pytest.raises(PolicyError, match="leaves out positions"):
-        scheme.encrypt(scheme.Encryptor(keys[0]), updates[0], masks[0], UnionMask(masks[1]), None, 4)
+        scheme.encrypt(scheme.Encryptor(keys[0]), updates[0], masks[0], masks[1], None, 4)
 
 
 CLIENTS, VALUE_BITS, SUM_BITS = 100, 13, 16

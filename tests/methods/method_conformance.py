@@ -9,8 +9,7 @@ from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, INVITED, RoundKeyReader, digest_of_parts
 from shieldfl.encryption import ckks, kahe, pads, paillier
-from shieldfl.encryption.encryption import Encryptor, SchemeBatch
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import Encryptor, SchemeBatch, scheme_of
 from shieldfl.learning.local_update import contraction
 from shieldfl.rounds.plan import GlobalModel
 from shieldfl.testing import conformance

@@ -22,7 +22,7 @@ from reference import ckks, enrolled
 from reference import kahe as kahe_twin
 from reference import pads as pads_twin
 from shieldfl import _testing
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.encryption.opening import sum_key
 
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7

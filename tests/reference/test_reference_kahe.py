@@ -13,9 +13,9 @@ from reference import ckks, enrolled
 from reference import kahe as twin
 from shieldfl import _core, _testing
 from shieldfl.encryption import kahe
-from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.encryption import purpose_id
+from shieldfl.encryption.enrolment import open_total
 from shieldfl.encryption.opening import sum_key
+from shieldfl.encryption.registry import purpose_id
 
 CLIENTS, ROUND, SEED = 3, 2, 400
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7

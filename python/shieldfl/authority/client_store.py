@@ -25,8 +25,16 @@ from shieldfl.authority.store import (
     placed,
     refuse_altered,
 )
-from shieldfl.encryption.answers import Answers, open_answered
-from shieldfl.encryption.enrolment import SECRET_BYTES, Identity, grant_key, read_grant, sealed_request
+from shieldfl.encryption.enrolment import (
+    SECRET_BYTES,
+    Answers,
+    ClientKey,
+    Identity,
+    grant_key,
+    open_answered,
+    read_grant,
+    sealed_request,
+)
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.masks import Mask
@@ -83,7 +91,7 @@ def _read_key(change: Transaction, session: bytes) -> _Key:
 
 def _scheme_key(change: Transaction, public_key: Any) -> Any:
     kept = _read_key(change, public_key.id)
-    return scheme_of(public_key).ClientKey(public_key, kept.client, kept.secret, kept.round)
+    return ClientKey(public_key, kept.client, kept.secret, kept.round)
 
 
 def _write_key(change: Transaction, session: bytes, key: Any, made: Iterable[str] = ()) -> None:
@@ -139,7 +147,7 @@ class ClientStore(Store):
         drawn = bytearray(secrets.token_bytes(SECRET_BYTES * len(authorities)))
         shared = [bytes(drawn[start : start + SECRET_BYTES]) for start in range(0, len(drawn), SECRET_BYTES)]
         try:
-            key = scheme_of(public_key).ClientKey.of_secret(public_key, client, drawn)
+            key = ClientKey.of_secret(public_key, client, drawn)
         finally:
             drawn[:] = bytes(len(drawn))
         requests = [

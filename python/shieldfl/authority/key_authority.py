@@ -35,21 +35,23 @@ from shieldfl.authority.total_opener import (
     checked_min_clients,
     checked_weight_bounds,
 )
-from shieldfl.encryption.answers import open_total, read_answer, sealed_answer
-from shieldfl.encryption.encryption import SchemeTotal, purpose_id
 from shieldfl.encryption.enrolment import (
     SECRET_BYTES,
     AuthorityGroup,
     AuthorityIdentity,
+    ClientKey,
     EnrolledPublicKey,
     client_number,
     grant_key,
+    open_total,
+    read_answer,
+    sealed_answer,
     sealed_grant,
 )
 from shieldfl.encryption.opening import DECRYPTORS
 from shieldfl.encryption.opening import sum_key as computed_sum_key
 from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import REGISTRY, Scheme, scheme_of
+from shieldfl.encryption.registry import REGISTRY, Scheme, SchemeTotal, purpose_id, scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 __all__ = ["KeyAuthority", "SumKeyAuthority"]
@@ -468,7 +470,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         secret = bytearray(secrets.token_bytes(SECRET_BYTES))
         try:
             self._enrol(client, secret)
-            key = self._scheme.ClientKey.of_secret(self.public_key, client, secret)
+            key = ClientKey.of_secret(self.public_key, client, secret)
         finally:
             secret[:] = bytes(SECRET_BYTES)
         key.take_grant(self.grant(client))
@@ -496,7 +498,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
 
     def shared(self, client: int | str, secret: Buffer) -> Keys:
         """Return what a store keeps of a client that shares this secret: to enrol it in several sessions at once."""
-        key = self._scheme.ClientKey.of_secret(self.public_key, client, secret)
+        key = ClientKey.of_secret(self.public_key, client, secret)
         return {key.client: _stored(key)}
 
     def _enrol(self, client: int | str, secret: Buffer, request_digest: bytes | None = None) -> None:
@@ -561,7 +563,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         return answer, {key.client: _stored(key) for key in keys}
 
     def _live(self, client: int, stored: StoredKey, round_number: int) -> Any:
-        key = self._scheme.ClientKey(self.public_key, client, stored.key, stored.round)
+        key = ClientKey(self.public_key, client, stored.key, stored.round)
         key.advance_to(round_number)
         return key
 

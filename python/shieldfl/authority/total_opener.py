@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 from shieldfl.array_view import Buffer, as_frame, as_real, as_threads, as_unsigned
 from shieldfl.authority.message import piece_of_each
 from shieldfl.authority.round_key_check import RoundKeyCheck, checked_round
-from shieldfl.encryption.answers import open_total, read_answer
-from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.enrolment import (
     OPENER,
     SECRET_BYTES,
+    ClientKey,
     grant_key,
+    open_total,
+    read_answer,
     read_grant,
     read_request,
     sealed_request,
 )
 from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import SchemeBatch, SchemeTotal, scheme_of
 from shieldfl.errors import (
     KeyMismatchError,
     ParameterError,
@@ -299,8 +300,8 @@ class ClientKeys(Uncopied):
         self._client = client
         drawn = secrets.token_bytes(SECRET_BYTES * len(check.identity.members))
         self._keys: dict[str, Any] = {
-            purpose: scheme_of(own).ClientKey.of_secret(check.session_key(purpose), client, drawn)
-            for purpose, own in check.parameters.items()
+            purpose: ClientKey.of_secret(check.session_key(purpose), client, drawn)
+            for purpose in check.parameters
         }
         self.enrolment = GrantRequest(check, client, drawn)
 
@@ -313,9 +314,7 @@ class ClientKeys(Uncopied):
         refuse_unless(held.keys() == self._check.parameters.keys())
         try:
             self._keys = {
-                purpose: scheme_of(self._check.parameters[purpose]).ClientKey(
-                    self._check.session_key(purpose), self._client, secret, round_number
-                )
+                purpose: ClientKey(self._check.session_key(purpose), self._client, secret, round_number)
                 for purpose, (round_number, secret) in held.items()
             }
         except ShieldError:

@@ -29,7 +29,7 @@ from shieldfl.build_info import (
 )
 from shieldfl.cli.console import JsonFile, ResultConsole, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
-from shieldfl.encryption.answers import open_answered
+from shieldfl.encryption.enrolment import open_answered
 from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.registry import REGISTRY, Scheme
 from shieldfl.errors import ShieldError

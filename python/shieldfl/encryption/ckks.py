@@ -10,10 +10,9 @@ Only :class:`shieldfl.KeyAuthority` holds a secret key.
 from __future__ import annotations
 
 import shieldfl._core as _core
-from shieldfl.encryption import encryption
-from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
+from shieldfl.encryption import registry
 from shieldfl.encryption.parameters import RingParameters, SchemePublicKey
-from shieldfl.encryption.registry import REGISTRY, Scheme
+from shieldfl.encryption.registry import REGISTRY, Scheme, SchemeBatch, SchemeTotal
 from shieldfl.errors import ParameterError
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]
@@ -107,13 +106,13 @@ class PublicKey(SchemePublicKey):
     _total_class = Total
 
 
-class Encryptor(encryption.Encryptor):
+class Encryptor(registry.Encryptor):
     """The encryptor of this scheme: keys of another one are refused."""
 
     _keys = PublicKey
 
 
-class Aggregator(encryption.Aggregator):
+class Aggregator(registry.Aggregator):
     """The aggregator of this scheme: keys of another one are refused."""
 
     _keys = PublicKey

@@ -125,7 +125,7 @@ def _request_body(scheme: Scheme, frame: bytes) -> Body:
 
 def _sum_key_body(scheme: Scheme, frame: bytes) -> Body:
     """Read what stands before the numbers: they are secret, and whether each is in range shows when they are used."""
-    head = scheme.PublicKey._core_request.head_of_sum_key(frame)
+    head = scheme.Total._core_request.head_of_sum_key(frame)
     stated = scheme.sum_key_facts(head["unit"], head["count"])
     return {
         "counts": {"clients": head["clients"], **stated, "total digest": head["total_digest"].hex()},

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 
 import shieldfl._core as _core
-from shieldfl.encryption import encryption
-from shieldfl.encryption.answers import open_answered as open
-from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
+from shieldfl.encryption import registry
 from shieldfl.encryption.enrolment import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.enrolment import open_answered as open
 from shieldfl.encryption.parameters import RingParameters, SumNeeds
-from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
+from shieldfl.encryption.registry import REGISTRY, Fact, Scheme, SchemeBatch, SchemeTotal
 
 __all__ = [
     "Aggregator",
@@ -129,18 +128,17 @@ class PublicKey(EnrolledPublicKey):
     _core_ciphertext = _core.KaheCiphertext
     _core_encryptor = _core.KaheEncryptor
     _core_aggregator = _core.KaheAggregator
-    _core_request = _core.KaheSumRequest
     _batch_class = CiphertextBatch
     _total_class = Total
 
 
-class Encryptor(encryption.Encryptor):
+class Encryptor(registry.Encryptor):
     """The encryptor of this scheme: keys of another one are refused."""
 
     _keys = PublicKey
 
 
-class Aggregator(encryption.Aggregator):
+class Aggregator(registry.Aggregator):
     """The aggregator of this scheme: keys of another one are refused."""
 
     _keys = PublicKey

@@ -8,12 +8,11 @@ and an answer as long as the total. See ``docs/pads.md``.
 from __future__ import annotations
 
 import shieldfl._core as _core
-from shieldfl.encryption import encryption
-from shieldfl.encryption.answers import open_answered as open
-from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
+from shieldfl.encryption import registry
 from shieldfl.encryption.enrolment import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.enrolment import open_answered as open
 from shieldfl.encryption.parameters import SchemeParameters, SumNeeds
-from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
+from shieldfl.encryption.registry import REGISTRY, Fact, Scheme, SchemeBatch, SchemeTotal
 
 __all__ = [
     "Aggregator",
@@ -101,18 +100,17 @@ class PublicKey(EnrolledPublicKey):
     _core_ciphertext = _core.PadsCiphertext
     _core_encryptor = _core.PadsEncryptor
     _core_aggregator = _core.PadsAggregator
-    _core_request = _core.PadsSumRequest
     _batch_class = CiphertextBatch
     _total_class = Total
 
 
-class Encryptor(encryption.Encryptor):
+class Encryptor(registry.Encryptor):
     """The encryptor of this scheme: keys of another one are refused."""
 
     _keys = PublicKey
 
 
-class Aggregator(encryption.Aggregator):
+class Aggregator(registry.Aggregator):
     """The aggregator of this scheme: keys of another one are refused."""
 
     _keys = PublicKey

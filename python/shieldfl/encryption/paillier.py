@@ -21,14 +21,14 @@ import shieldfl._core as _core
 from shieldfl.array_view import (
     Buffer,
     Update,
+    Vector,
     as_frame,
     as_threads,
     as_unsigned,
     as_update,
     as_vector,
 )
-from shieldfl.encryption import encryption
-from shieldfl.encryption.encryption import FrameSource, SchemeBatch, SchemeTotal, Vector
+from shieldfl.encryption import registry
 from shieldfl.encryption.parameters import (
     SchemeParameters,
     SchemePublicKey,
@@ -36,7 +36,14 @@ from shieldfl.encryption.parameters import (
     checked_key,
     core_number,
 )
-from shieldfl.encryption.registry import REGISTRY, KeyBits, Scheme
+from shieldfl.encryption.registry import (
+    REGISTRY,
+    FrameSource,
+    KeyBits,
+    Scheme,
+    SchemeBatch,
+    SchemeTotal,
+)
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask, bits_of
 
@@ -298,7 +305,7 @@ class UnionOrder:
         return f"UnionOrder({self.count:,} of {self.size:,} positions)"
 
 
-class Encryptor(encryption.Encryptor):
+class Encryptor(registry.Encryptor):
     """Encrypts masked updates under a public key. Safe to use from several threads.
 
     Nearly all the work is in the randomisers, which do not depend on the update: ``precompute`` makes them while a
@@ -374,7 +381,7 @@ class Encryptor(encryption.Encryptor):
         return self._pool.available
 
 
-class Aggregator(encryption.Aggregator):
+class Aggregator(registry.Aggregator):
     """Sums batches, and other aggregators' totals, in the memory of one accumulator; cannot open anything.
 
     Raises, and keeps what it holds: WireFormatError, ParameterError (other parameters, other positions, a weight

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.encryption import paillier
-from shieldfl.encryption.encryption import MOST_LOST
-from shieldfl.encryption.registry import KeyBits
+from shieldfl.encryption.registry import MOST_LOST, KeyBits
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.masks import Mask

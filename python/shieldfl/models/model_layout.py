@@ -104,18 +104,15 @@ def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> se
         shown = getattr(pattern, "pattern", pattern)
         if not isinstance(shown, str):
             raise ParameterError("names, globs and regular expressions are texts, or a list of such")
-        matched = {name for name in listed if _matches(name, pattern)}
+        if isinstance(pattern, re.Pattern):
+            matched = set(filter(pattern.fullmatch, listed))
+        else:
+            matched = {name for name in listed if name == pattern or fnmatchcase(name, pattern)}
         if not matched:
             some = ", ".join(listed[:3])
             raise ParameterError(f"no array of the model matches {shown!r}: its names are like {some}")
         found |= matched
     return found
-
-
-def _matches(name: str, pattern: Pattern) -> bool:
-    if isinstance(pattern, re.Pattern):
-        return pattern.fullmatch(name) is not None
-    return name == pattern or fnmatchcase(name, pattern)
 
 
 _MOST_EXPONENT = 1_000

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
-from shieldfl.array_view import as_vector
+from shieldfl.array_view import FloatVector, as_vector
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.models.model_layout import ParameterLayout
 
@@ -24,7 +23,6 @@ __all__ = [
     "update_layout",
 ]
 
-FloatVector = npt.NDArray[np.float32]
 _Named = Sequence[tuple[str, torch.Tensor]]
 
 

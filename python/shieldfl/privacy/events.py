@@ -32,6 +32,7 @@ __all__ = [
 
 
 Distribution = Literal["skellam", "discrete-gaussian"]
+Unit = Literal["client", "sample"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Noise:
 
     multiplier: float
     """sigma: its standard deviation over the norm that one of the unit is clipped to; above 0, finite."""
-    unit: Literal["client", "sample"]
+    unit: Unit
     sample_rate: float = 1.0
     """Probability of each sample to be in a step, independently, in (0, 1]; 1 if others can know which are in it, as
     they always can of clients."""
@@ -86,7 +87,7 @@ class NoiseOfSum:
     log2_distance: float
     """Of the honest clients' draws of one sum, together, from the true distribution: log2 of the total variation; below
     0, finite."""
-    unit: Literal["client", "sample"] = "client"
+    unit: Unit = "client"
     """Which of the client's data make the difference that is charged: all, or one sample of them."""
     steps: ClassVar[int] = 1
 

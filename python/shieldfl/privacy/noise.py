@@ -33,23 +33,29 @@ import hashlib
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Context
 from fractions import Fraction
 from functools import lru_cache
 from statistics import median
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_bytes, as_count, as_positive, as_real, as_threads, as_unsigned, as_vector
+from shieldfl.array_view import (
+    FloatVector,
+    as_bytes,
+    as_count,
+    as_positive,
+    as_real,
+    as_threads,
+    as_unsigned,
+    as_vector,
+)
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.events import Distribution
 from shieldfl.stateful import refuse_unless
-
-FloatVector = npt.NDArray[np.float32]
 
 _LEAST_NORM = 2.0**-100
 
@@ -324,17 +330,13 @@ def _gaussian_weights(variance: Fraction) -> _Weights:
     and the rest is cut. All numbers are at most 1 and every product is rounded down by less than u. So r_m is off by
     2 u + 3 m u at most, w_m by the sum of 3 j + 3 over j < m, times u, which is below 2 (m + 1)² u.
     """
-    ratio, step = (_exp_of_minus(1 / (factor * variance)) for factor in (2, 1))
+    exponents = (_DIGITS.divide(-variance.denominator, factor * variance.numerator) for factor in (2, 1))
+    ratio, step = (int(_DIGITS.multiply(_DIGITS.exp(one), _UNIT)) for one in exponents)
     values = [_UNIT]
     while values[-1] >= _LEAST_WEIGHT:
         values.append(values[-1] * ratio // _UNIT)
         ratio = ratio * step // _UNIT
     return values, 2 * (len(values) + 1) ** 2
-
-
-def _exp_of_minus(exponent: Fraction) -> int:
-    quotient = _DIGITS.divide(Decimal(-exponent.numerator), Decimal(exponent.denominator))
-    return int(_DIGITS.multiply(_DIGITS.exp(quotient), Decimal(_UNIT)))
 
 
 def _skellam_weights(variance: Fraction) -> _Weights:

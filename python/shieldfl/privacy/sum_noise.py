@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Literal
 
 import shieldfl._core as _core
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
-from shieldfl.privacy.events import Distribution, NoiseOfSum
+from shieldfl.privacy.events import Distribution, NoiseOfSum, Unit
 from shieldfl.privacy.noise import NoiseTable, noise_table
 
 LOG2_LEFT_OUT = -110.0
@@ -89,7 +88,7 @@ class SumNoise:
     """The most of a sum; None where sums have room for whatever they send."""
     sum_bits: int | None
     """Of a sum of that, sign included; None where it has as many as any sum takes."""
-    unit: Literal["client", "sample"] = "client"
+    unit: Unit = "client"
     """Whose part in a sum is charged: all of a client's, or that of one sample of it."""
     count_steps: int = 0
     """Magnitude of the value that counts clients within the clipping norm, in steps; 0 where there is none."""
@@ -293,7 +292,7 @@ def planned_sum_noise(
     dimension: int,
     honest_clients: int,
     clients: int | None,
-    unit: Literal["client", "sample"] = "client",
+    unit: Unit = "client",
     count_deviation: float | None = None,
 ) -> SumNoise:
     """Return the plan of the fewest bits on the wire in which rounding adds at most 3 % to a squared norm.

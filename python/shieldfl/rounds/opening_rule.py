@@ -22,9 +22,8 @@ from shieldfl.array_view import address_of
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts
 from shieldfl.authority.total_opener import GrantedKeys, GrantRequest, TotalOpener
-from shieldfl.encryption.encryption import SchemeTotal
 from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import SchemeTotal, scheme_of
 from shieldfl.errors import ParameterError, PolicyError, RangeError, ShieldError
 from shieldfl.rounds.plan import GlobalModel, RoleContext
 from shieldfl.rounds.reports import Note, Reporter

@@ -149,7 +149,7 @@ class SteppedRun(EmbeddedRoles):
         restarts_roles: bool = False,
         **changes: Any,
     ) -> None:
-        model = initial or initial_model(case.size, case.buffers)
+        self.case, model = case, initial or initial_model(case.size, case.buffers)
         parameters = model.parameters.size
         facts = {
             "clients": case.clients if clients is None else clients,
@@ -170,8 +170,6 @@ class SteppedRun(EmbeddedRoles):
             _restart_each_step(self.aggregator, self.new_aggregator)
             if self.authority is not None:
                 _restart_each_step(self.authority, self.new_authority)
-        self.entry = case.settings.of(case.method)
-        """The method's settings."""
         holder = self.aggregator if method.aggregator_has_model else self.authority
         assert holder is not None
         self.model = self.clients[0].global_model(holder.newest_model())
@@ -310,7 +308,7 @@ def check_facts(run: SteppedRun) -> None:
     for start in run.starts.values():
         assert start.scores in (None, method.scores)
         if start.noise is not None:
-            assert type(method).trains_privately(method.name, run.entry)
+            assert type(method).trains_privately(method.name, run.case.settings.of(method.name))
         if start.synthetic or start.synthetic_share:
             assert method.synthetic_demand is not None
             assert type(method).named(method.name).takes_synthetic

@@ -48,14 +48,14 @@ def test_the_list_is_written_as_an_aggregator_writes_it():
     session = EnrolledSession(script.parameters_for(5), 5)
     total = total_of(session, session.client_keys)
     of_one = total_of(session, session.client_keys[:1]).parsed
-    template = session.public_key._core_request(of_one, total.digest()).to_bytes()
+    template = session.public_key._total_class._core_request(of_one, total.digest()).to_bytes()
     participants = np.array(total.participants, script._PARTICIPANT)
     assert script.request_with(template, participants) == total.request()
 
 
 def test_all_clients_are_asked_for_in_the_round_that_is_meant():
     public_key = EnrolledSession(script.parameters_for(9), 1).public_key
-    asked = public_key._core_request.from_bytes(script.request_of_all(public_key, 9, 3))
+    asked = public_key._total_class._core_request.from_bytes(script.request_of_all(public_key, 9, 3))
     assert [client for client, _ in asked.participants] == list(range(9))
     assert (asked.round, asked.key_id) == (3, public_key.id)
 

@@ -18,7 +18,7 @@ import shieldfl._core as _core
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.build_info import build_info, machine_facts
 from shieldfl.encryption import ckks, paillier
-from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.enrolment import ClientKey, open_total
 from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.registry import REGISTRY, KeyBits, scheme_of
 from shieldfl.lab.bench import others
@@ -382,7 +382,7 @@ class EnrolledSession:
         self._keys_by_authority = [self._keys(list(part)) for part in zip(*shared, strict=True)]
 
     def _keys(self, shared: list[bytes]) -> list[Any]:
-        make = self.scheme.ClientKey.of_secret
+        make = ClientKey.of_secret
         return [make(self.public_key, client, secret) for client, secret in enumerate(shared)]
 
     def answer(self, request: bytes, participants: list[int], threads: int) -> bytearray:

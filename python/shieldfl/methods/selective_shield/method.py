@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.encryption import SchemeTotal
-from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, scheme_of, weighing_encryptions
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, SchemeTotal, scheme_of, weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask, Votes, Zones, split_zones
