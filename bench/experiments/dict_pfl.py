@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from shieldfl.learning.sgd import evaluate, train_locally
 from torch import nn
 
 from shieldfl.lab.bench.measurement import select

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from shieldfl.learning.sgd import evaluate, train_locally
 
 from flower.vector_app import opened_by_clients
 from shieldfl.flower.mod import ShieldMod

@@ -11,7 +11,6 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import RoundKeyReader, digest_of_parts
 from shieldfl.authority.total_opener import GrantedKeys
-from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
 from shieldfl.masks import Mask
@@ -193,7 +192,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         """Return what adds ciphertexts that all clients encrypt at these positions."""
         key = self._round_key(round_number, purpose)
         return scheme_of(key).aggregator(
-            key, self.context.threads, round_number, UnionMask(positions), weighted=weighted, purpose=purpose
+            key, self.context.threads, round_number, positions, weighted=weighted, purpose=purpose
         )
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shieldfl.methods.dict_pfl.pruning import HISTORY, DictPflSettings, HeldBack, PruningHistory, read_history
 
 from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
 from methods.method_conformance import contraction, initial_model
@@ -18,7 +17,7 @@ from methods.variants import BUFFERS, CLIENTS, PARAMETERS
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.method import HISTORY, DictPflSettings, PruningHistory, read_history
+from shieldfl.methods.dict_pfl.method import HISTORY, DictPflSettings, HeldBack, PruningHistory, read_history
 from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.rounds.driver import EmbeddedRoles
 
