@@ -13,9 +13,10 @@ from documentation_pages import doc, prose_of, table_rows
 PAGE = doc("docs/packings.md")
 PROSE = prose_of("docs/packings.md")
 SCHEMES = {"ckks": PAGE, "kahe": doc("docs/kahe.md")}
+DESCRIBED = SCHEMES | {"pads": doc("docs/pads.md")}
 DESCRIPTIONS = [
     (scheme, *one)
-    for scheme, page in SCHEMES.items()
+    for scheme, page in DESCRIBED.items()
     for one in re.findall(r"<!-- (describe|plan):(.*?)-->\n```text\n(.*?)\n```", page, re.DOTALL)
 ]
 MOST_DROPPED_BITS = 16
@@ -27,7 +28,7 @@ def settings_of(text: str) -> dict:
 
 @pytest.mark.parametrize(("scheme", "make", "settings", "text"), DESCRIPTIONS)
 def test_described_parameters_are_what_describe_says(scheme, make, settings, text):
-    assert {one for one, *_ in DESCRIPTIONS} == SCHEMES.keys()
+    assert {one for one, *_ in DESCRIPTIONS} == DESCRIBED.keys()
     parameters = getattr(sf, scheme).Parameters
     make = parameters if make == "describe" else parameters.plan
     assert make(**settings_of(settings)).describe() == text

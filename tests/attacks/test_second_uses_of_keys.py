@@ -88,7 +88,7 @@ def test_the_same_update_in_two_answered_sets_is_told_by_their_difference():
     """Why no update may be sent again once it was in a sum that was opened, in a later round either.
 
     The building blocks leave this to their caller, as their page says. Methods keep to it: a client sends what it has
-    trained from the model that the opened sum has moved (test_answers_of_others, methods/test_sending_untrained).
+    trained from the model that the opened sum has moved (test_answers_of_others, methods/test_method_refusals).
     """
     session = Session()
     everybody = session.authority.open(session.total(round=1))

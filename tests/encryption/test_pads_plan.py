@@ -99,12 +99,6 @@ def number(text: str) -> int:
     return int(re.match(r"[\d,]+", text).group().replace(",", ""))
 
 
-def test_described_plan_is_what_describe_says():
-    settings, text = re.search(r"<!-- plan: (.*?) -->\n```text\n(.*?)\n```", PAGE, re.DOTALL).groups()
-    numbers = {name: int(value) for name, value in (one.split("=") for one in settings.split(", "))}
-    assert sf.pads.Parameters.plan(**numbers).describe() == text
-
-
 def test_crossovers_are_computed():
     """From the first number of values on whose last block makes the pads longer than kahe's least."""
     rows = table_rows(PAGE, "clients (24-bit values)")

@@ -1,18 +1,32 @@
-"""Clients count by their samples, as in plain Flower: what they say, or what a training before the keys is of."""
+"""Clients count by their samples; what an app and a server may say of a model, its layout and a set-up."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import itertools
 import random
+import struct
+import time
 
+import msgspec
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
+from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
+from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto
 from flwr.serverapp.strategy import FedAvg
+from shieldfl.flower.training_records import SCORES, asked_training, done_training, update_of
 
 from flower.vector_app import ALL, ONE, VectorRun, moves, number_of
-from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.flower.mod import ShieldMod, shield_mod
-from shieldfl.flower.records import ASK
+from shieldfl import errors
+from shieldfl.authority.message import Message
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.flower.mod import ClientSession, ShieldMod, SimulatedMemory, shield_mod
+from shieldfl.flower.records import ASK, MESSAGE, TRAINING, RecordLayout, message_in, packed
+from shieldfl.flower.settings import NodeSettings
+from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint
+from shieldfl.methods.registry import method_class
+from shieldfl.rounds.plan import FederationPlan, PublicSetup
 
 SIZES = {
     "equal": [50, 50, 50, 50],
@@ -197,3 +211,326 @@ def test_nothing_of_the_training_that_counted_leaves_or_stays_but_the_count():
         kept = {item.key for item in state.items if item.key.startswith("shieldfl.counted")}
         assert kept == {"shieldfl.counted"}
         assert state.ByteSize() < 20_000
+
+
+PARAMETERS = np.arange(6, dtype=np.float32)
+NO_BUFFERS = np.empty(0, np.float32)
+
+
+def record(**arrays):
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+
+
+TRAINED = {"weight": np.ones((2, 2), np.float32), "bias": np.zeros(2, np.float32)}
+LAYOUT = RecordLayout.of(record(**TRAINED))
+
+
+def start_of(**asked):
+    return StartingPoint(PARAMETERS, NO_BUFFERS, round=2, **asked)
+
+
+def reply_of(start, *, synthetic=False, steps=None, **more):
+    update = start.trained(PARAMETERS, NO_BUFFERS, None, steps)
+    content = {"arrays": record(**TRAINED), TRAINING: done_training(update, synthetic=synthetic)}
+    return RecordDict(content | more)
+
+
+def test_a_round_on_synthetic_data_takes_no_reply_that_does_not_say_so():
+    start = start_of(synthetic=True)
+    assert asked_training(start, 0)["synthetic"] is True
+    assert asked_training(start_of(synthetic_share=0.25), 0)["synthetic-share"] == 0.25
+    update_of(reply_of(start, synthetic=True), start, LAYOUT)
+    for reply in (reply_of(start), RecordDict({"arrays": record(**TRAINED)})):
+        with pytest.raises(PolicyError, match="sends what it trains in the clear: the app has to say"):
+            update_of(reply, start, LAYOUT)
+
+
+def test_a_round_of_dp_sgd_takes_no_reply_that_does_not_say_its_steps():
+    start, steps = start_of(noise=GradientNoise(1.5, 1.0)), PrivateSteps(3, 0.25)
+    asked = asked_training(start, 0)
+    assert (asked["private"], asked["noise-multiplier"], asked["max-grad-norm"]) == (True, 1.5, 1.0)
+    assert update_of(reply_of(start, steps=steps), start, LAYOUT).private_steps == steps
+    for reply in (reply_of(start), RecordDict({"arrays": record(**TRAINED)})):
+        with pytest.raises(PolicyError, match="trains by DP-SGD: the app has to say how many steps"):
+            update_of(reply, start, LAYOUT)
+
+
+def test_scores_are_of_every_parameter():
+    start = start_of(scores="gradient")
+    scores = {name: np.full_like(array, 2.0) for name, array in TRAINED.items()}
+    found = update_of(reply_of(start, **{SCORES: record(**scores)}), start, LAYOUT)
+    np.testing.assert_array_equal(found.scores, np.full(6, 2.0))
+    with pytest.raises(ParameterError, match="needs scores of the kind 'gradient'"):
+        update_of(reply_of(start), start, LAYOUT)
+    with pytest.raises(ParameterError, match="scores are arrays under the names"):
+        update_of(reply_of(start, **{SCORES: record(bias=scores["bias"])}), start, LAYOUT)
+
+
+def test_a_reply_has_one_record_of_arrays():
+    with pytest.raises(ParameterError, match="has 2 records of arrays: return the trained model in one"):
+        update_of(reply_of(start_of(), more=record(**TRAINED)), start_of(), LAYOUT)
+    with pytest.raises(ParameterError, match="has 0 records of arrays"):
+        update_of(RecordDict(), start_of(), LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"bias": None}, "'bias' is in one of the two alone"),
+        ({"more": np.zeros(1, np.float32)}, "'more' is in one of the two alone"),
+        ({"bias": np.zeros(3, np.float32)}, r"'bias' has the shape \(3,\) .* has floats of the shape \(2,\)"),
+        ({"bias": np.zeros(2, np.int64)}, "'bias' has the shape .* and the type int64"),
+    ],
+)
+def test_other_arrays_than_the_models_are_named(changes, words):
+    arrays = {name: array for name, array in (TRAINED | changes).items() if array is not None}
+    with pytest.raises(ParameterError, match=words):
+        LAYOUT.model_of(record(**arrays))
+
+
+def test_a_model_that_cannot_be_protected_is_refused():
+    with pytest.raises(ParameterError, match="has no parameters: there is nothing to train or protect"):
+        RecordLayout.of(record(count=np.zeros(1, np.int64)))
+    brain_float = Array("bfloat16", (1,), "numpy.ndarray", bytes(2))
+    with pytest.raises(ParameterError, match="'half' is of type bfloat16, which NumPy does not know"):
+        RecordLayout.of(ArrayRecord({"half": brain_float}))
+
+
+def test_a_layout_and_what_stays_apart_come_back_from_their_text():
+    arrays = {**TRAINED, "bn.running_mean": np.ones(3, np.float32), "bn.count": np.array(7)}
+    layout = RecordLayout.of(record(**arrays))
+    assert RecordLayout.from_json(layout.to_json()) == layout
+    apart = layout.apart_from_message(layout.apart_to_message(layout.apart_of(record(**arrays))))
+    model = layout.model_of(record(**arrays))
+    found = layout.record_of(model, apart)
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name].numpy(), array)
+    with pytest.raises(WireFormatError, match="no layout of a model"):
+        RecordLayout.from_json('{"order": 1}')
+
+
+ARRAYS = {
+    "weight": np.zeros((3, 2), np.float32),
+    "bias": np.zeros(3, np.float32),
+    "bn.running_mean": np.zeros(3, np.float32),
+    "bn.count": np.zeros(1, np.int64),
+}
+JUNK = [None, True, -1, 2**40, 10**30, 1.5, "x", "float99", "object", [], [-1], [2**40], {}, {"x": 1}]
+RECORD_JUNK = [True, -1, 2**62, 1.5, "", "x", b"x", [1], [-1, 2], ["x"], [2**62, 2**62]]
+
+
+class Probed:
+    """The messages of a run's kinds to one node, each of which can be delivered, altered, to a node as it was then."""
+
+    def __init__(self):
+        run = VectorRun(clients=3, rounds=1, weighting="samples")  # nodes count theirs first
+        run.train = lambda client, number, shape: 0
+        run.initial = lambda: ArrayRecord({name: Array(one) for name, one in ARRAYS.items()})
+        self.messages, self.run = {}, run
+
+        def keep(node, message):
+            kind = message.content[ASK]["kind"]
+            if node == min(run.grid.configs) and kind not in self.messages:
+                self.messages[kind] = message_to_proto(message), run.grid.states[node]
+                self.node = node
+
+        run.grid.before = keep
+        run.start()
+
+    def message(self, kind):
+        return message_from_proto(self.messages[kind][0])
+
+    def delivered(self, kind, message):
+        """Return what the node answers, and what it keeps."""
+        state = recorddict_from_proto(self.messages[kind][1])
+        context = Context(1, self.node, self.run.grid.configs[self.node], state, {})
+        reply = self.run.app()(message, context)
+        if reply.has_error():
+            name = reply.error.reason.partition(":")[0]
+            assert issubclass(getattr(errors, name), errors.ShieldError), reply.error.reason
+            assert "\n" not in reply.error.reason
+        return reply, context
+
+
+@pytest.fixture(scope="module")
+def probed():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
+        yield Probed()
+
+
+def altered(tree):
+    """Yield a JSON document with one value of it replaced or left out, for each value."""
+    places = [(tree, key) for key in (tree if isinstance(tree, dict) else range(len(tree)))]
+    for where, key in places:
+        kept = where[key]
+        for junk in JUNK:
+            where[key] = junk
+            yield copy.deepcopy(tree)
+        if isinstance(where, dict):
+            del where[key]
+            yield copy.deepcopy(tree)
+        where[key] = kept
+        if isinstance(kept, dict | list):
+            for inner in altered(kept):
+                where[key] = inner
+                yield copy.deepcopy(tree)
+            where[key] = kept
+
+
+@pytest.mark.parametrize("kind", ["hello", "count", "set-up", "train", "model", "finish"])
+def test_every_field_of_a_message_may_be_missing_or_of_another_kind(probed, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where a simulation's server says that nodes have their folders
+    for name in probed.message(kind).content[ASK]:
+        for junk in (None, *RECORD_JUNK):
+            if name == "arrays" and isinstance(junk, str):
+                continue  # the app's own record, which the server's strategy may call what it likes
+            message = probed.message(kind)
+            if junk is None:
+                del message.content[ASK][name]
+            else:
+                message.content[ASK][name] = junk
+            probed.delivered(kind, message)
+    parts = message_in(probed.message(kind).content) or {}
+    for name in parts:
+        for junk in (None, b"", b"x" * 7, bytes(8), b"\xff" * 64, b"[]", b"{}"):
+            message, other = probed.message(kind), {**parts, name: junk or b""}
+            if junk is None:
+                del other[name]
+            message.content[MESSAGE] = packed(Message(other))
+            probed.delivered(kind, message)
+
+
+def with_layout(probed, layout):
+    """A set-up's message with this layout, which the set-up has agreed to."""
+    message = probed.message("set-up")
+    brought = dict(message_in(message.content))
+    kept = Message({name: part for name, part in brought.items() if name.startswith("apart")})
+    text = msgspec.json.encode(layout)
+    own = hashlib.sha256(b"shieldfl layout 1\0" + text).digest()
+    setup = msgspec.json.decode(bytes(brought["setup"]))
+    setup["plan"] |= {"layout_digest": hashlib.sha256(own + kept.to_bytes()).hexdigest()}
+    brought["setup"] = msgspec.json.encode(setup, order="sorted")
+    message.content[ASK]["layout"] = text.decode()
+    message.content[MESSAGE] = packed(Message(brought))
+    return message
+
+
+def check_usable(probed, message):
+    """Deliver a set-up; where it is taken, the app gets arrays that it can read."""
+    reply, context = probed.delivered("set-up", message)
+    if reply.has_error():
+        return False
+    session_id = PublicSetup.trusted(bytes(message_in(message.content)["setup"])).session
+    session = ClientSession(SimulatedMemory(context), session_id, 1)
+    for array in session._arrays(session._initial.starting_point()).values():
+        array.numpy()
+    return True
+
+
+# Of all alterations each seventh is enough to see that a value is looked at at all.
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_value_of_a_layout_may_be_anything(probed, step):
+    layout = msgspec.json.decode(probed.message("set-up").content[ASK]["layout"])
+    assert check_usable(probed, with_layout(probed, layout))
+    tried = itertools.islice(altered(layout), 0, None, step)
+    taken = [check_usable(probed, with_layout(probed, other)) for other in tried]
+    assert len(taken) > 200 / step
+    assert not all(taken)
+
+
+def with_empty(layout, shape):
+    """Add an array that changes no size."""
+    layout["parameters"].append({"name": "empty", "shape": shape, "dtype": "float32"})
+    layout["order"].append("empty")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "head"),
+    [
+        ("<i8", [0, 2**70], None),
+        ("<i8", [0] * 65, None),
+        ("|V0", [2**40], None),
+        ("<i8", [0], "(" * 9000),
+        ("|b1", [1], "{'descr': '|b1', 'fortran_order': False, 'shape': (True,)}"),
+    ],
+)
+def test_bytes_apart_that_numpy_fails_on_are_refused(kind, shape, head):
+    head = head or str({"descr": kind, "fortran_order": False, "shape": tuple(shape)})
+    content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head) + 1) + head.encode() + b"\n"
+    listed = msgspec.json.encode({"one": (kind, shape, "numpy.ndarray")})
+    with pytest.raises(WireFormatError, match="not of its type and shape"):
+        RecordLayout.apart_from_message(Message({"apart": listed, "apart 0": content}))
+
+
+def test_layouts_of_other_sizes_and_names_are_refused(probed):
+    layout = msgspec.json.decode(probed.message("set-up").content[ASK]["layout"])
+    for number, change in enumerate(
+        (
+            lambda one: one["order"].reverse(),  # is the one that is no fault
+            lambda one: one["order"].pop(),
+            lambda one: one["order"].append("weight"),
+            lambda one: one["order"].append("other"),
+            lambda one: one["parameters"].append(one["parameters"][0]),
+            lambda one: one["parameters"].extend(one["buffers"]),
+            lambda one: one["parameters"][0].update(shape=[6, 10**9]),
+            lambda one: one["parameters"][0].update(shape=[-3, -2]),
+            lambda one: one["parameters"][0].update(name="bn.count"),
+            lambda one: with_empty(one, [0, 2**70]),
+            lambda one: with_empty(one, [0, 2**40, 2**40]),
+            lambda one: with_empty(one, [0] * 65),
+            lambda one: one["buffers"].clear(),
+        )
+    ):
+        other = copy.deepcopy(layout)
+        change(other)
+        assert check_usable(probed, with_layout(probed, other)) == (number == 0)
+
+
+def unsigned(method, **plan):
+    sizes = {
+        "clients": 4,
+        "rounds": 2**31 - 1,
+        "min_clients": 3,
+        "server_learning_rate": 1.0,
+        "parameters": 9,
+    }
+    setup = PublicSetup(method, {"delta": 1e-5}, FederationPlan(**sizes | plan), bytes(32), bytes(16))
+    return Message({"setup": setup.to_bytes()})
+
+
+def test_an_unsigned_set_up_is_refused_before_anything_is_made_of_its_numbers(monkeypatch):
+    def made(*arguments):
+        raise AssertionError("a method was made of a set-up that nobody has signed")
+
+    monkeypatch.setattr("shieldfl.flower.settings.method_of", made)
+    pinned = NodeSettings(authority_key="11" * 32)
+    with pytest.raises(PolicyError, match="under a key authority that it pins"):
+        pinned.checked_setup(unsigned("alt-fl-pi"), simulated=False)
+    with pytest.raises(PolicyError, match="and not in dp-sgd"):
+        NodeSettings(methods="fedavg").checked_setup(unsigned("dp-sgd"), simulated=False)
+
+
+@pytest.mark.parametrize("settings", [{}, {"authority_key": "11" * 32}])
+def test_a_class_that_encrypts_and_names_no_schemes_takes_no_set_up_that_nobody_signed(monkeypatch, settings):
+    node = NodeSettings(methods="sense-crypt", openers="authority,clients", **settings)
+    planned = unsigned("sense-crypt", rounds=2, parameters=64, layer_offsets=(0, 64))
+    monkeypatch.setattr(method_class("sense-crypt"), "schemes", ())
+    with pytest.raises(ParameterError, match="names no schemes"):
+        node.checked_setup(planned, simulated=False)
+
+
+def test_a_set_up_of_two_thousand_million_rounds_takes_no_time():
+    begun = time.process_time()
+    allowed = NodeSettings(methods="alt-fl-si-dp")
+    assert allowed.checked_setup(unsigned("alt-fl-si-dp"), simulated=False)
+    assert time.process_time() - begun < 2.0
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_samples_are_not_counted_for_a_run_in_which_all_count_alike(simulated):
+    """Their number has no noise, and the epsilon of such runs is of clients as a whole."""
+    planned = unsigned("ddp-fedavg", rounds=2, parameters=100)["setup"]
+    with pytest.raises(PolicyError, match="all clients of ddp-fedavg count alike"):
+        NodeSettings(methods="ddp-fedavg").check_planned(planned, simulated=simulated)

@@ -6,13 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from lab.simulation.small_runs import quick_synthetic_data
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import piece, session
 from shieldfl.lab.audit.attack import AuditResult, Cell, Recovered, UpdateAttack, usable_attacks
@@ -25,6 +25,7 @@ from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.view import Trial, party_named
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.methods.registry import MethodSettings, method_names
+from shieldfl.privacy.synthetic_data import fit_synthetic_data
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
 
@@ -143,12 +144,11 @@ def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
 
 
 @pytest.mark.parametrize("method", ["alt-fl-si-he", pytest.param("alt-fl-si-dp", marks=pytest.mark.slow)])
-def test_a_planted_layer_is_tried_in_the_first_round_on_clients_own_data(small, method):
+def test_a_planted_layer_is_tried_in_the_first_round_on_clients_own_data(small, method, monkeypatch):
     settings = MethodSettings().changed(method, {"noise_multiplier": 0.0})
-    with quick_synthetic_data():
-        result = run_audit(
-            replace(small, trials=1, samples=2), [method], ["robbing-the-fed"], ["other-clients"], settings
-        )
+    monkeypatch.setattr(views, "fit_synthetic_data", partial(fit_synthetic_data, steps=40))
+    config = replace(small, trials=1, samples=2)
+    result = run_audit(config, [method], ["robbing-the-fed"], ["other-clients"], settings)
     found = cell(result, method, "other-clients", "robbing-the-fed")
     assert found.form.startswith("sum of 1, round 2")
     assert found.figure > 5 * found.chance

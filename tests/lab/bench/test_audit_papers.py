@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 import torch
 from torch import nn
 

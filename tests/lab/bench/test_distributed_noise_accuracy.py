@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.privacy.noise import gaussian_noise
 

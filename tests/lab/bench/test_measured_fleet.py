@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+pytest.importorskip("torch")
+
 import measured_fleet as script
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate

@@ -9,6 +9,8 @@ import re
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 import shieldfl as sf
 from documentation_pages import ROOT, doc
 from papers import pages, rules, run, stored, table_file, verdicts

@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 import exactness
 import many_clients
 import many_clients_run

@@ -23,7 +23,7 @@ SENDING = {
 
 def model() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    return nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
 
 
 def run_on_features_of(
@@ -79,7 +79,7 @@ def test_a_statistic_that_is_refused_is_named_and_what_helps_helps(method):
 
 def test_a_parameter_that_is_refused_is_named_beside_buffers_too():
     with pytest.raises(
-        sf.RangeError, match=r"limit of 7\.99999 .*: lower the learning rate.*\(the tensor '[013]\.\w+'\)"
+        sf.RangeError, match=r"limit of 7\.99999 .*: lower the learning rate.*\(the tensor '[01]\.\w+'\)"
     ):
         run_on_features_of(1.0, "full-he", learning_rate=60.0, local_epochs=1)
     for helps in ({"value_bits": 32}, {"fraction_bits": 12}):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not can_copy_process(), reason="processes are co
 SMALL = RunConfig(
     model="mlp",  # of which a batch of the test set is worth threads: torch has begun them when the next method forks
     clients=6,
-    rounds=3,
+    rounds=2,
     local_epochs=1,
     sample_rate=0.8,
     dropout=0.15,
