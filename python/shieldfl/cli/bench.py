@@ -136,7 +136,8 @@ _STAGES_OF_PAILLIER = {
 _READING = (
     '"both" is from float32 values to bytes, "close" to the bytes that leave the aggregator (where clients enrol: '
     'with the request for its key); "× time" compares "both" with that of {first}. shieldfl makes its frame while it '
-    "encrypts, so serialising is nothing more. Every opened sum was checked."
+    "encrypts, so serialising is nothing more. Every opened sum was checked. The others are measured on the first "
+    "values alone where there are many."
 )
 _READING_OF_PAILLIER = (
     '"load" is from bytes to what "add" takes, "add, with plaintext" adds as many values in the clear as well; '
@@ -148,7 +149,7 @@ _READING_OF_PAILLIER = (
 def _print_comparison(comparison: Comparison, console: ResultConsole) -> None:
     print_machine(comparison.machine, console)
     of_updates = isinstance(comparison.cases[0].case, UpdateCase)
-    settings, sampled = dict[str, str](), 0
+    settings: dict[str, str] = {}
     console.print(f"Medians of each value, in {'nanoseconds' if of_updates else 'microseconds'}, and bytes.")
     for result in comparison.cases:
         console.print()
@@ -157,12 +158,8 @@ def _print_comparison(comparison: Comparison, console: ResultConsole) -> None:
         for figure in result.figures:
             # A setting names its key size, so that a scheme has as many settings as there are sizes.
             settings[figure.setting] = f"{figure.scheme}: {figure.setting}"
-            if of_updates and not figure.own and figure.values < result.figures[0].values:
-                sampled = max(sampled, figure.values)
     reading = _READING if of_updates else _READING_OF_PAILLIER
     reading = reading.format(first=comparison.cases[0].figures[0].scheme)
-    if sampled:
-        reading += f" The others were measured on the first {sampled:,} values where there are more."
     console.say(*settings.values(), reading, *comparison.missing)
 
 

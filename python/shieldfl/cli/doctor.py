@@ -25,7 +25,7 @@ from shieldfl.build_info import (
     cryptographic,
     how_to_install,
     instruction_sets_of,
-    processor_name,
+    machine_facts,
 )
 from shieldfl.cli.console import JsonFile, ResultConsole, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
@@ -83,16 +83,12 @@ def diagnosis() -> dict[str, Any]:
         "works": not problems,
         "problems": problems,
         "warnings": warnings,
-        "installation": {
-            "shieldfl": facts["version"],
+        "installation": machine_facts()
+        | {
             "seal": facts["seal_version"],
             "gmp": facts["gmp_version"],
             "paillier_engine": facts["paillier_engine"],
-            "python": f"{platform.python_implementation()} {platform.python_version()}",
-            "numpy": np.__version__,
             "platform": platform.platform(),
-            "processor": processor_name(),
-            "cores": facts["threads"],
         },
         "instruction_sets": {"core": list(sets), "in_use": in_use, "forced": forced},
         "packages": [_part(name) for name in EXTRAS],
@@ -196,11 +192,12 @@ def _print(found: dict[str, Any]) -> None:
     tried: dict[str, str | Text] = {}
     for check in found["self_test"]:
         if check["problem"]:
-            tried[check["name"]] = Text(f"WRONG: {check['problem']}", style=_BAD)
+            said, style = f"WRONG: {check['problem']}", _BAD
         elif check["skipped"]:
-            tried[check["name"]] = Text(f"not tried: {check['skipped']}", style=_DOUBTFUL)
+            said, style = f"not tried: {check['skipped']}", _DOUBTFUL
         else:
-            tried[check["name"]] = Text(f"{check['milliseconds']:,.1f} ms", style=_FINE)
+            said, style = f"{check['milliseconds']:,.1f} ms", _FINE
+        tried[check["name"]] = Text(said, style=style)
     section("self-test: three clients' values encrypted, added and opened", tried)
     for warning in found["warnings"]:
         console.print(Text(warning, style=_DOUBTFUL), soft_wrap=True)

@@ -239,12 +239,12 @@ class FederationAttack(ABC):
     parties : that are asked about.
     """
 
-    name: ClassVar[str]
+    name: str
     """As in tables and on the command line."""
-    source: ClassVar[str]
-    measured_by: ClassVar[str]
+    source: str
+    measured_by: str
     """The name of its figure."""
-    is_told: ClassVar[bool] = False
+    is_told = False
     """Whether the forms of its cells are noted for every reader: they say what the attack came to, in words."""
 
     def __init__(
@@ -356,11 +356,8 @@ def label_scores(guessed: Counts, true: Counts) -> LabelScores:
     return float(np.mean((guessed > 0) == (true > 0))), float(np.mean(guessed == true))
 
 
-_RESAMPLES = 9999
-
-
 def bootstrap_interval(
-    values: Sequence[float], seed: int, statistic: Callable[..., Any] = np.mean
+    values: Sequence[float], seed: int, statistic: Callable[..., Any] = np.mean, resamples: int = 9999
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of 95 % confidence, which has no ends for one value."""
     if len(values) == 1:
@@ -368,7 +365,7 @@ def bootstrap_interval(
     found = bootstrap(
         (np.asarray(values, dtype=np.float64),),
         statistic,
-        n_resamples=_RESAMPLES,
+        n_resamples=resamples,
         batch=1000,
         confidence_level=0.95,
         # The others divide by the spread, which is zero where all values are the same.

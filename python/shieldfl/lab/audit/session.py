@@ -474,7 +474,10 @@ def _cell(method: str, attack: UpdateAttack, party: str, every: Sequence[Found],
     remarks = Counter(one.remark for one in found if one.remark)
     noted = "".join(f"; {remark}, in {count} of {len(found)} tries" for remark, count in remarks.items())
     return Cell(
-        *(method, attack.name, party, "attacked"),
+        method,
+        attack.name,
+        party,
+        "attacked",
         measured_by=FIGURES[attack.recovers],
         figure=means[form],
         low=low,

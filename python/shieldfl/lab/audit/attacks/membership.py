@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import binomtest, bootstrap, norm, rankdata
+from scipy.stats import binomtest, norm, rankdata
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_curve
 from sklearn.pipeline import make_pipeline
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from shieldfl.authority.message import Part
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack, OnFederation
+from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack, OnFederation, bootstrap_interval
 from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, FloatVector
 from shieldfl.lab.audit.views.view import (
     PARTS_OF_VALUES,
@@ -226,7 +226,10 @@ class MembershipAudit(FederationAttack):
         area, advantage, at = membership_figures(scores, included.ravel())
         figure, low, high = at[_FALSE_POSITIVES]
         got = Cell(
-            *(method, self.name, "", "attacked"),
+            method,
+            self.name,
+            "",
+            "attacked",
             measured_by=self.measured_by,
             figure=figure,
             low=low,
@@ -341,16 +344,11 @@ def correlation_with_truth(
         return float(ours @ true / lengths) if lengths > 0 else 0.0
 
     clients = np.arange(len(truth)).reshape(-1, drawn_together)
-    interval = bootstrap(
-        (np.arange(len(clients)),),
-        lambda drawn: correlation(clients[drawn].ravel()),
-        n_resamples=1000,
-        vectorized=False,
-        confidence_level=0.95,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return correlation(clients.ravel()), float(interval.low), float(interval.high)
+    drawn_from = range(len(clients))
+    interval = bootstrap_interval(
+        drawn_from, seed, lambda drawn: correlation(clients[drawn.astype(np.int64)].ravel()), resamples=1000
+    )
+    return correlation(clients.ravel()), *interval
 
 
 _ALPHA = 0.5
@@ -508,7 +506,10 @@ class LabelDistributionAudit(FederationAttack):
         federation = self._config.clients
         value, low, high = correlation_with_truth(predicted, truth, guess, self._config.seed, federation)
         return Cell(
-            *(name, self.name, party, "attacked"),
+            name,
+            self.name,
+            party,
+            "attacked",
             measured_by=self.measured_by,
             figure=value,
             low=low,

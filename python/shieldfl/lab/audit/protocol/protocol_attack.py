@@ -10,7 +10,7 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,13 +336,13 @@ class ProtocolAttack(FederationAttack):
 
     measured_by = "values told"
     is_told = True
-    parameters: ClassVar[int] = 24
+    parameters = 24
     """Of the model; few, since Paillier takes milliseconds for each."""
-    rounds_back: ClassVar[int] = 0
+    rounds_back = 0
     """How many rounds before the lie the victim has sent what it is about."""
-    needs_client: ClassVar[bool] = False
+    needs_client = False
     """Whether the aggregator cannot tell it without a client on its side."""
-    in_first_rounds: ClassVar[bool] = False
+    in_first_rounds = False
     """Whether the lie is of a federation's first round alone where clients open: later ones need what they opened."""
 
     @classmethod
@@ -462,7 +462,10 @@ class ProtocolAttack(FederationAttack):
         figures = [told if reads else 0.0 for told, *_ in tries]
         low, high = bootstrap_interval(figures, self._config.seed)
         return Cell(
-            *(method, self.name, party, "attacked"),
+            method,
+            self.name,
+            party,
+            "attacked",
             measured_by=self.measured_by,
             figure=float(np.mean(figures)),
             low=low,

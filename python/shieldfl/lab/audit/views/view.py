@@ -42,7 +42,6 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan, GlobalModel, PublicSetup
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
-from shieldfl.settings import settings_of
 
 _kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
 """By parameters and policy: a pair as it was made, before it opened anything."""
@@ -500,12 +499,7 @@ def recorded_run(
     """Run and record; the module, whose parameters are overwritten, is what clients trained."""
     if not method_class(name).schemes:
         config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
-    entry = settings.of(name)
-    if (
-        entry is not None
-        and "synthetic_samples" in settings_of(type(entry))
-        and entry.synthetic_samples is None
-    ):
+    if getattr(settings.of(name), "synthetic_samples", 0) is None:
         # As many as clients have themselves, and not as many as the data set has.
         settings = settings.changed(name, {"synthetic_samples": sum(map(len, batches))})
     model = adapt_model(name, plain, settings)
@@ -525,7 +519,9 @@ def recorded_run(
                 f"{dataset.name} has no range that is public, which synthetic data are made in"
             )
         synthetic = _made_synthetic(
-            *(dataset.train_features, dataset.train_labels, dataset.classes),
+            dataset.train_features,
+            dataset.train_labels,
+            dataset.classes,
             feature_range=dataset.feature_range,
             epsilon=demand.epsilon,
             delta=demand.delta,
