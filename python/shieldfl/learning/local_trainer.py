@@ -110,7 +110,22 @@ def train_locally(
     steps: Any = _Sgd(parameters, settings) if optimizer is None else optimizer(parameters)
 
     def train(after_backward: Callable[[], None] = lambda: None) -> float:
-        return _train(model, features, labels, settings, seed, loss, steps, after_backward)
+        samples = len(features)
+        generator = torch.Generator().manual_seed(seed)
+        steps.zero_grad(set_to_none=True)
+        model.train()
+        total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
+        for epochs_left in reversed(range(settings.local_epochs)):
+            order = torch.randperm(samples, generator=generator).to(features.device)
+            for batch in torch.split(order, settings.batch_size):
+                mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
+                mean.backward()  # type: ignore[no-untyped-call]
+                after_backward()
+                steps.step()
+                steps.zero_grad(set_to_none=True)
+                if not epochs_left:
+                    total += mean.detach() * len(batch)
+        return float(total) / samples
 
     if gradients is None:
         return train()
@@ -119,8 +134,10 @@ def train_locally(
         with clock.stage("score"):
             gradients.update(model)
 
-    # What else moves parameters, as a loss of the user's own may, would be taken for gradients.
-    if optimizer is not None or loss is not None or not _tells_sums(model, settings):
+    # What else moves parameters, as a loss of the user's own may, would be taken for gradients, and smaller steps are
+    # lost in the rounding of parameters.
+    untold = settings.weight_decay or settings.learning_rate < _LEAST_TRACED_RATE
+    if optimizer is not None or loss is not None or untold or not is_moved_by_steps_alone(model):
         return train(take)
     with clock.stage("score"):
         starts = [parameter.detach().clone() for parameter in parameters]
@@ -129,40 +146,6 @@ def train_locally(
         count = settings.local_epochs * math.ceil(len(features) / settings.batch_size)
         gradients.take(model, steps.gradient_sums(starts), count)
     return mean
-
-
-def _tells_sums(model: nn.Module, settings: TrainingSettings) -> bool:
-    """Say whether SGD's moves tell what gradients sum to: smaller steps are lost in the rounding of parameters."""
-    long_enough = settings.learning_rate >= _LEAST_TRACED_RATE
-    return long_enough and not settings.weight_decay and is_moved_by_steps_alone(model)
-
-
-def _train(
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    settings: TrainingSettings,
-    seed: int,
-    loss: Loss | None,
-    steps: Any,
-    after_backward: Callable[[], None],
-) -> float:
-    samples = len(features)
-    generator = torch.Generator().manual_seed(seed)
-    steps.zero_grad(set_to_none=True)
-    model.train()
-    total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
-    for epochs_left in reversed(range(settings.local_epochs)):
-        order = torch.randperm(samples, generator=generator).to(features.device)
-        for batch in torch.split(order, settings.batch_size):
-            mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
-            mean.backward()  # type: ignore[no-untyped-call]
-            after_backward()
-            steps.step()
-            steps.zero_grad(set_to_none=True)
-            if not epochs_left:
-                total += mean.detach() * len(batch)
-    return float(total) / samples
 
 
 class _Sgd:
@@ -301,9 +284,7 @@ class Objective:
         if not self.metrics and self.loss is None:
             return {"accuracy": evaluate(model, features, targets)}
         outputs = outputs_of(model, features)
-        metrics = dict(self.metrics)
-        if not metrics and self.loss is not None:
-            metrics["test_loss"] = self.loss
+        metrics: Mapping[str, Any] = self.metrics or {"test_loss": self.loss}
         # Copies: what one metric does to them is not for the next.
         return {
             name: _number(f"the metric {name!r}", metric(outputs.clone(), targets.cpu().clone()))
@@ -433,7 +414,14 @@ class LocalTrainer:
             if start.noise is not None:
                 loss, steps = self._train_privately(start.noise, *samples)
             elif self._objective.train is not None:
-                loss, trained = self._train_by_own(self._objective.train, *samples, seed)
+                # Its own module: what a function leaves on one, the next client must not find.
+                trained = deepcopy(self._model).train()
+                told = self._objective.train(trained, *samples, seed)
+                if parameter_layout(trained) != self._layout:
+                    raise ParameterError(
+                        "the training function has changed the model's parameters or their shapes"
+                    )
+                loss = _number("the training function", told)
             else:
                 try:
                     loss = train_locally(
@@ -459,20 +447,12 @@ class LocalTrainer:
                 if fisher is not None:
                     scores = fisher.scores()
                 elif scores is None:
-                    scores = _scores_after(start.scores)(trained, *samples, loss=self._objective.loss)
+                    if start.scores not in _AFTER_TRAINING:
+                        raise ParameterError(f"there are no scores of the kind {start.scores!r}")
+                    scores = _AFTER_TRAINING[start.scores](trained, *samples, loss=self._objective.loss)
                 if start.scores in _NORMALISED:
                     scores = normalise_per_layer(scores, self._layout)
         return start.trained(parameters, buffers, scores, steps), loss
-
-    def _train_by_own(
-        self, train: TrainModel, features: torch.Tensor, targets: torch.Tensor, seed: int
-    ) -> tuple[float, nn.Module]:
-        # Its own module: what a function leaves on one, the next client must not find.
-        model = deepcopy(self._model).train()
-        loss = train(model, features, targets, seed)
-        if parameter_layout(model) != self._layout:
-            raise ParameterError("the training function has changed the model's parameters or their shapes")
-        return _number("the training function", loss), model
 
     def _train_privately(
         self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
@@ -498,12 +478,6 @@ _AFTER_TRAINING: dict[str, Callable[..., FloatVector]] = {
     "label": label_sensitivity,
     "gradient": full_batch_gradient,
 }
-
-
-def _scores_after(kind: str) -> Callable[..., FloatVector]:
-    if kind not in _AFTER_TRAINING:
-        raise ParameterError(f"there are no scores of the kind {kind!r}")
-    return _AFTER_TRAINING[kind]
 
 
 def training_seed(seed: int, round_number: int, client: int) -> int:

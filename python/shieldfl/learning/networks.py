@@ -48,12 +48,13 @@ def is_moved_by_steps_alone(model: nn.Module) -> bool:
 
 
 _IMAGE_AXES = 3  # channels, height, width
+_HEADS = 4
 
 
 class VisionTransformer(nn.Module):
     """Float32 images (N, channels, height, width) to (N, classes) logits, from patches of ``patch`` pixels a side.
 
-    ``width`` numbers, a multiple of ``heads``, describe a patch between ``depth`` blocks. Raises
+    ``width`` numbers, a multiple of 4, describe a patch between ``depth`` blocks. Raises
     ParameterError for a shape that is not cut into whole patches.
     """
 
@@ -64,7 +65,6 @@ class VisionTransformer(nn.Module):
         patch: int = 4,
         width: int = 128,
         depth: int = 6,
-        heads: int = 4,
     ) -> None:
         super().__init__()
         if len(image_shape) != _IMAGE_AXES or any(side % patch for side in image_shape[1:]):
@@ -76,7 +76,7 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
         self.positions = nn.Parameter(torch.empty(1, (rows // patch) * (columns // patch), width))
         nn.init.trunc_normal_(self.positions, std=0.02)
-        self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(_Block(width) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
@@ -89,10 +89,10 @@ class VisionTransformer(nn.Module):
 class _Block(nn.Module):
     """Attention among the patches, then a network of two layers for each, both added to their input."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = _SelfAttention(width, heads)
+        self.attention = _SelfAttention(width)
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
@@ -105,15 +105,14 @@ class _Block(nn.Module):
 class _SelfAttention(nn.Module):
     """Scaled dot-product attention of (N, patches, width) to itself, in several heads."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self._heads = heads
         self.qkv = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         samples, patches, width = tokens.shape
-        by_head = self.qkv(tokens).view(samples, patches, 3, self._heads, width // self._heads)
+        by_head = self.qkv(tokens).view(samples, patches, 3, _HEADS, width // _HEADS)
         queries, keys, values = by_head.permute(2, 0, 3, 1, 4).unbind()
         attended = nn.functional.scaled_dot_product_attention(queries, keys, values)
         projected: torch.Tensor = self.projection(attended.transpose(1, 2).reshape(samples, patches, width))
@@ -122,6 +121,7 @@ class _SelfAttention(nn.Module):
 
 _POOLING = 4  # two 2x2 poolings
 _LEAST_LENET_SIDE = 12
+_HIDDEN_WIDTHS = {"linear": (), "mlp": (256, 128), "small-mlp": (32,)}
 
 
 def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
@@ -148,12 +148,8 @@ def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: i
     classes = as_count(classes, "classes", 2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_unsigned(seed, "seed"))
-        if name == "linear":
-            return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(dataset_shape), classes))
-        if name == "mlp":
-            return _mlp(math.prod(dataset_shape), 256, 128, classes)
-        if name == "small-mlp":
-            return _mlp(math.prod(dataset_shape), 32, classes)
+        if name in _HIDDEN_WIDTHS:
+            return _mlp(math.prod(dataset_shape), *_HIDDEN_WIDTHS[name], classes)
         if name == "small-vit":
             return VisionTransformer(dataset_shape, classes)
         if name == "tiny-vit":

@@ -53,11 +53,13 @@ def layer_chain(model: nn.Module) -> Layers | None:
     None for any other model, and where a layer or parameter is shared. A subclass of a layer is another model: it may
     compute something else.
     """
-    layers = _layers_of(model, "")
-    if layers is None or len({id(layer) for _, layer in layers}) < len(layers):
+    modules = list(model.named_modules(remove_duplicate=False))
+    layers = [(name, one) for name, one in modules if type(one) is not nn.Sequential]
+    if type(model) is not nn.Sequential or any(is_altered(one) for _, one in modules):
         return None
-    every = [one for _, layer in layers for one in layer._parameters.values() if one is not None]
-    return None if len({id(one) for one in every}) < len(every) else layers
+    every = [held for _, one in layers for held in (one, *one._parameters.values()) if held is not None]
+    shared = len({id(one) for one in every}) < len(every)
+    return None if shared or not all(_is_known(one) for _, one in layers) else layers
 
 
 def summed_scores(
@@ -84,21 +86,6 @@ def summed_scores(
             if layer.get_parameter(parameter).requires_grad:
                 found[f"{name}.{parameter}"] = total
     return found
-
-
-def _layers_of(model: nn.Module, name: str) -> Layers | None:
-    if is_altered(model):
-        return None
-    if type(model) is not nn.Sequential:
-        return [(name, model)] if name and _is_known(model) else None
-    layers: Layers = []
-    for part, layer in model.named_children():
-        inner = _layers_of(layer, f"{name}.{part}" if name else part)
-        if inner is None:
-            return None
-        layers += inner
-    # One that stands in it twice is named once.
-    return layers if len(model) == len(list(model.named_children())) else None
 
 
 def is_altered(layer: nn.Module) -> bool:

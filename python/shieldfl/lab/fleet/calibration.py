@@ -66,33 +66,32 @@ class CalibrationSettings(Settings):
 
 
 def calibrate(
-    settings: CalibrationSettings | None = None, on_step: Callable[[str], None] = lambda _: None
+    settings: CalibrationSettings, on_step: Callable[[str], None] = lambda _: None
 ) -> DeviceProfile:
     """Measure this machine; takes some minutes. ``on_step`` is told what is measured next.
 
     Raises ParameterError for a model or sizes that cannot be.
     """
-    chosen = settings or CalibrationSettings()
     # Before what takes minutes: it refuses a model that cannot be.
-    train = None if chosen.model is None else _model_measurement(chosen.model, chosen)
+    train = None if settings.model is None else _model_measurement(settings.model, settings)
     generator = np.random.default_rng(0)
-    update = generator.normal(0.0, _DEVIATION, chosen.values).astype(np.float32)
+    update = generator.normal(0.0, _DEVIATION, settings.values).astype(np.float32)
     gradient = generator.permutation(update)
     scores = np.abs(update * gradient)
-    total = np.zeros(chosen.values, dtype=np.float64)
+    total = np.zeros(settings.values, dtype=np.float64)
     limits = SelectionLimits(budget=1.0)
 
     def per_value(step: Callable[[], Any]) -> float:
-        return median_seconds(step, chosen.seconds) / chosen.values
+        return median_seconds(step, settings.seconds) / settings.values
 
     on_step("score and select")
     score = per_value(lambda: np.abs(update * gradient))
     select_positions = per_value(lambda: select(scores, update, limits, threads=1))
     add_clear = per_value(lambda: np.add(total, update, out=total))
-    schemes = measure_schemes(update, chosen, on_step)
+    schemes = measure_schemes(update, settings, on_step)
     model = None
     if train is not None:
-        on_step(f"training {chosen.model}")
+        on_step(f"training {settings.model}")
         model = train()
     return DeviceProfile(machine_facts(), tuple(schemes), score, select_positions, add_clear, model)
 
@@ -138,49 +137,43 @@ def measure_schemes(
 ) -> list[SchemeProfile]:
     """Measure schemes on an update, which slow ones repeat or cut. Raises RangeError should a sum be opened wrongly."""
     benches: dict[Any, _Bench] = {}
-    profiles = []
+    profiles, seconds = [], settings.seconds
     for name in settings.schemes:
         on_step(name)
-        parameters = scheme_parameters(name, settings.key_bits)
+        scheme, parameters = scheme_named(name), scheme_parameters(name, settings.key_bits)
         if parameters not in benches:
-            benches[parameters] = _Bench(scheme_named(name), parameters)
-        profiles.append(_measure_scheme(name, update, settings, parameters, benches[parameters]))
+            benches[parameters] = _Bench(scheme, parameters)
+        bench, in_one = benches[parameters], int(parameters.values_per_ciphertext)
+        encrypt_seconds, pool_seconds = {}, {}
+        for threads in settings.thread_counts():
+            count = in_one * settings.slow_ciphertexts * threads if scheme.is_slow else update.size
+            ciphertexts = count / in_one
+            bench.take(np.resize(update, count), threads)
+            prepare = None
+            if name.endswith(POOLED):
+                prepare = bench.fill_pool
+                # Used up before each repetition, since a pool keeps what is not taken.
+                filling = median_seconds(prepare, seconds, bench.encrypt, threads)
+                pool_seconds[threads] = filling / ciphertexts
+            encrypt_seconds[threads] = median_seconds(bench.encrypt, seconds, prepare, threads) / ciphertexts
+        bench.check(2.0**-parameters.fraction_bits)
+        answer, answer_per_client = bench.answer_seconds(seconds) if scheme.enrols else (0.0, 0.0)
+        measured = SchemeProfile(
+            name=name,
+            setting=repr(parameters),
+            values_per_ciphertext=in_one,
+            ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
+            encrypt_seconds=encrypt_seconds,
+            add_seconds=median_seconds(bench.add, seconds, bench.begin_sum) / ciphertexts,
+            open_seconds=median_seconds(bench.opener(), seconds) / ciphertexts,
+            answer_seconds=answer / ciphertexts,
+            answer_seconds_per_client=answer_per_client / ciphertexts,
+            clients_open=scheme.enrols,
+            adds_clear_values=scheme.adds_clear_values,
+            pool_seconds=pool_seconds,
+        )
+        profiles.append(measured)
     return profiles
-
-
-def _measure_scheme(
-    name: str, update: NDArray[np.float32], settings: CalibrationSettings, parameters: Any, bench: _Bench
-) -> SchemeProfile:
-    scheme, seconds = bench.scheme, settings.seconds
-    in_one = int(parameters.values_per_ciphertext)
-    encrypt_seconds, pool_seconds = {}, {}
-    for threads in settings.thread_counts():
-        count = in_one * settings.slow_ciphertexts * threads if scheme.is_slow else update.size
-        ciphertexts = count / in_one
-        bench.take(np.resize(update, count), threads)
-        prepare = None
-        if name.endswith(POOLED):
-            prepare = bench.fill_pool
-            # Used up before each repetition, since a pool keeps what is not taken.
-            filling = median_seconds(prepare, seconds, bench.encrypt, threads)
-            pool_seconds[threads] = filling / ciphertexts
-        encrypt_seconds[threads] = median_seconds(bench.encrypt, seconds, prepare, threads) / ciphertexts
-    bench.check(2.0**-parameters.fraction_bits)
-    answer, answer_per_client = bench.answer_seconds(seconds) if scheme.enrols else (0.0, 0.0)
-    return SchemeProfile(
-        name=name,
-        setting=repr(parameters),
-        values_per_ciphertext=in_one,
-        ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
-        encrypt_seconds=encrypt_seconds,
-        add_seconds=median_seconds(bench.add, seconds, bench.begin_sum) / ciphertexts,
-        open_seconds=median_seconds(bench.opener(), seconds) / ciphertexts,
-        answer_seconds=answer / ciphertexts,
-        answer_seconds_per_client=answer_per_client / ciphertexts,
-        clients_open=scheme.enrols,
-        adds_clear_values=scheme.adds_clear_values,
-        pool_seconds=pool_seconds,
-    )
 
 
 class _Bench:

@@ -586,7 +586,26 @@ class CostSource:
         """Take the costs of some of a profile's schemes, and those of the profiles that clients name."""
         paths = dict.fromkeys(kind.profile for fleet in fleets for kind in fleet.kinds if kind.profile)
         own = {path: load_profile(path) for path in paths}
-        source = cls({name: _with_clients(profile.cost_model(name), own) for name in schemes}, profile, own)
+        models = {}
+        for name in schemes:
+            base, clients = profile.cost_model(name), {}
+            for path, other in own.items():
+                if name not in other.scheme_names:
+                    raise ParameterError(
+                        f"the device profile {path}, which a client names, lacks {name}: calibrate it there, or leave "
+                        "it out by --scheme"
+                    )
+                clients[path] = other.cost_model(name)
+                shapes = [
+                    (one.scheme.values_per_ciphertext, one.scheme.ciphertext_bytes)
+                    for one in (base, clients[path])
+                ]
+                if shapes[0] != shapes[1]:
+                    raise ParameterError(
+                        f"the device profile {path} has {name} with other parameters: calibrate both alike"
+                    )
+            models[name] = replace(base, clients=clients)
+        source = cls(models, profile, own)
         source.check(fleets)
         return source
 
@@ -655,22 +674,3 @@ class CostSource:
 def _of(profile: DeviceProfile) -> str:
     known = [str(profile.machine[key]) for key in ("processor", "date") if profile.machine.get(key)]
     return f"{' of ' if known else ''}{', '.join(known)}"
-
-
-def _with_clients(base: CostModel, profiles: Mapping[str, DeviceProfile]) -> CostModel:
-    scheme, clients = base.scheme, {}
-    for path, profile in profiles.items():
-        if scheme.name not in profile.scheme_names:
-            raise ParameterError(
-                f"the device profile {path}, which a client names, lacks {scheme.name}: calibrate it there, or leave "
-                "it out by --scheme"
-            )
-        clients[path] = own = profile.cost_model(scheme.name)
-        if (own.scheme.values_per_ciphertext, own.scheme.ciphertext_bytes) != (
-            scheme.values_per_ciphertext,
-            scheme.ciphertext_bytes,
-        ):
-            raise ParameterError(
-                f"the device profile {path} has {scheme.name} with other parameters: calibrate both alike"
-            )
-    return replace(base, clients=clients)

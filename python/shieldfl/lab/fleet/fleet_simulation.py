@@ -53,11 +53,6 @@ class SimulationSettings(MaskSettings):
         for name in self.methods:
             simulated_method(name)
 
-    def rounds_of(self, fleet: Fleet) -> int:
-        if self.rounds is not None:
-            return self.rounds
-        return _ROUNDS_AT_RANDOM if fleet.dropout_probability.any() else 1
-
 
 @dataclass(frozen=True)
 class SimulatedFleet:
@@ -110,23 +105,22 @@ class FleetSimulation:
 
 
 def simulate_fleets(
-    fleets: Sequence[Fleet], costs: CostSource, settings: SimulationSettings | None = None
+    fleets: Sequence[Fleet], costs: CostSource, settings: SimulationSettings
 ) -> FleetSimulation:
     """Simulate every fleet under every scheme and method; see :mod:`shieldfl.lab.fleet.round_simulation`."""
-    chosen = settings or SimulationSettings()
 
     def rounds(fleet: Fleet, scheme: str, method: str) -> FleetRounds:
-        many = chosen.rounds_of(fleet)
-        return simulate(method, fleet, costs.for_method(method, scheme), many, chosen.seed, chosen)
+        many = settings.rounds or (_ROUNDS_AT_RANDOM if fleet.dropout_probability.any() else 1)
+        return simulate(method, fleet, costs.for_method(method, scheme), many, settings.seed, settings)
 
-    methods = tuple(dict.fromkeys(chosen.methods))
+    methods = tuple(dict.fromkeys(settings.methods))
     simulated = (
         SimulatedFleet(
             fleet, {one: [rounds(fleet, one, method) for method in methods] for one in costs.models}
         )
         for fleet in fleets
     )
-    return FleetSimulation(tuple(simulated), costs, chosen)
+    return FleetSimulation(tuple(simulated), costs, settings)
 
 
 @dataclass(frozen=True)

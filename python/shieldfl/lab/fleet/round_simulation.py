@@ -41,7 +41,6 @@ __all__ = [
 STAGES = ("train", "score", "select", "encrypt", "upload")
 """What a client does before the aggregator has its update, in order."""
 
-FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
@@ -56,16 +55,16 @@ class FleetRounds:
     fleet: Fleet
     plan: EncryptionPlan
     scheme: str
-    stages: dict[str, FloatArray]  # each of STAGES, (R, K)
+    stages: dict[str, FloatVector]  # each of STAGES, (R, K)
     dropped: BoolArray
-    aggregation: FloatArray  # from the last arrival, or loss, until the total is complete, (R, G)
-    opening: FloatArray  # by the key authority, (R, G)
-    download: FloatArray
-    cluster_seconds: FloatArray  # until the last client has the model, or none is to come, (R, G)
+    aggregation: FloatVector  # from the last arrival, or loss, until the total is complete, (R, G)
+    opening: FloatVector  # by the key authority, (R, G)
+    download: FloatVector
+    cluster_seconds: FloatVector  # until the last client has the model, or none is to come, (R, G)
     failed: BoolArray
     """Fewer clients survived than the key authority opens totals of: the cluster's model stays; (R, G)."""
-    bytes_up: FloatArray  # (R, K); of a client that drops out, the part that had left
-    bytes_down: FloatArray
+    bytes_up: FloatVector  # (R, K); of a client that drops out, the part that had left
+    bytes_down: FloatVector
 
     @property
     def round_seconds(self) -> FloatVector:
@@ -78,13 +77,13 @@ class FleetRounds:
         return float(self.cluster_seconds.sum(axis=0).max())
 
     @property
-    def client_seconds(self) -> FloatArray:
+    def client_seconds(self) -> FloatVector:
         """Until the update has arrived or the client is lost, shape (R, K): what the paper calls training time."""
-        until: FloatArray = np.sum([self.stages[name] for name in STAGES], axis=0)
+        until: FloatVector = np.sum([self.stages[name] for name in STAGES], axis=0)
         return until
 
     @property
-    def idle(self) -> FloatArray:
+    def idle(self) -> FloatVector:
         waiting = self.cluster_seconds[:, self.plan.groups] - self.client_seconds - self.download
         return np.where(self.dropped, 0.0, np.maximum(waiting, 0.0))
 
@@ -159,17 +158,28 @@ def simulate_plan(
     stages = _cut(whole, moment)
     finished = np.sum([stages[name] for name in STAGES], axis=0)
     sent = costs.upload_bytes(fleet, plan.values, plan.fields, plan.sends_mask)
-    transfer = whole["upload"] - fleet.latency_seconds
-    left = np.maximum(stages["upload"] - fleet.latency_seconds, 0.0)
-    gone = np.divide(left, transfer, out=np.zeros_like(left), where=transfer > 0.0)
-    bytes_up = np.where(dropped, sent * gone, sent)
+    gone = np.maximum(stages["upload"] - fleet.latency_seconds, 0.0) * fleet.upload_bytes_per_second
+    bytes_up = np.where(dropped, gone, sent)
 
     groups = plan.union_values.size
     survivors = _by_group((~dropped).astype(np.float64), plan, np.add)
     failed = survivors < fleet.training.min_clients
     barrier = _by_group(finished, plan, np.maximum)
-    complete = _complete(finished, dropped, barrier, costs, fleet, plan)
-    aggregation = np.where(failed, 0.0, complete - barrier)
+    aggregation = np.zeros_like(barrier)
+    # What a client adds covers the union: ciphertexts, and plain numbers where it sent no ciphertext.
+    each = groups * costs.add_seconds(fleet, plan.union_values)
+    for group in range(groups):
+        members = plan.groups == group
+        work = np.where(dropped[:, members], 0.0, each[group])
+        if not costs.adds_on_arrival:
+            aggregation[:, group] = work.sum(axis=1)
+            continue
+        # One queue: the total is complete when the last busy period that some arrival begins is over.
+        order = np.argsort(finished[:, members], axis=1, kind="stable")
+        arrivals = np.take_along_axis(finished[:, members], order, axis=1)
+        waiting = np.cumsum(np.take_along_axis(work, order, axis=1)[:, ::-1], axis=1)[:, ::-1]
+        aggregation[:, group] = (arrivals + waiting).max(axis=1) - barrier[:, group]
+    aggregation[failed] = 0.0
     opening = np.where(failed, 0.0, groups * costs.open_seconds(fleet, plan.union_values, survivors))
     unions = plan.union_values[plan.groups]
     bytes_down = np.where(dropped | failed[:, plan.groups], 0.0, costs.download_bytes(fleet, unions))
@@ -192,7 +202,7 @@ def simulate_plan(
     )
 
 
-def _cut(whole: dict[str, FloatArray], moment: FloatArray) -> dict[str, FloatArray]:
+def _cut(whole: dict[str, FloatVector], moment: FloatVector) -> dict[str, FloatVector]:
     """Shorten the stages so that together they end at ``moment``, a share of the whole; shape (R, K)."""
     remaining = moment * np.sum(list(whole.values()), axis=0)
     cut = {}
@@ -204,34 +214,7 @@ def _cut(whole: dict[str, FloatArray], moment: FloatArray) -> dict[str, FloatArr
     return cut
 
 
-def _complete(
-    finished: FloatArray,
-    dropped: BoolArray,
-    barrier: FloatArray,
-    costs: CostModel,
-    fleet: Fleet,
-    plan: EncryptionPlan,
-) -> FloatArray:
-    """Return when each cluster's total is complete, shape (R, G)."""
-    groups = plan.union_values.size
-    complete = np.empty_like(barrier)
-    # What a client adds covers the union: ciphertexts, and plain numbers where it sent no ciphertext.
-    each = groups * costs.add_seconds(fleet, plan.union_values)
-    for group in range(groups):
-        members = plan.groups == group
-        work = np.where(dropped[:, members], 0.0, each[group])
-        if not costs.adds_on_arrival:
-            complete[:, group] = barrier[:, group] + work.sum(axis=1)
-            continue
-        # One queue: the total is complete when the last busy period that some arrival begins is over.
-        order = np.argsort(finished[:, members], axis=1, kind="stable")
-        arrivals = np.take_along_axis(finished[:, members], order, axis=1)
-        waiting = np.cumsum(np.take_along_axis(work, order, axis=1)[:, ::-1], axis=1)[:, ::-1]
-        complete[:, group] = (arrivals + waiting).max(axis=1)
-    return complete
-
-
-def _by_group(values: FloatArray, plan: EncryptionPlan, combine: np.ufunc) -> FloatArray:
+def _by_group(values: FloatVector, plan: EncryptionPlan, combine: np.ufunc) -> FloatVector:
     """Combine the entries of each cluster's clients: (R, K) to (R, G)."""
     combined = np.zeros((plan.union_values.size, values.shape[0]))
     combine.at(combined, plan.groups, values.T)
@@ -415,9 +398,11 @@ def _encryption(values: IntVector) -> EncryptionPlan:
 def _limit(rounds: FleetRounds) -> Limit:
     """Return the longest step on the way that decides the round's time, through its slowest client."""
     names = rounds.fleet.client_names
+    # Of those with the smallest mask, the one whose update comes last.
+    slowest = int(np.lexsort((-rounds.client_seconds[0], rounds.plan.values))[0])
     fetching = int(rounds.download[0].argmax())
     steps = [
-        _longest_step(rounds, _slowest(rounds)),
+        _longest_step(rounds, slowest),
         Limit("aggregate", None, float(rounds.aggregation[0, 0])),
         Limit("open", None, float(rounds.opening[0, 0])),
         Limit("download", names[fetching], float(rounds.download[0, fetching])),
@@ -429,8 +414,3 @@ def _longest_step(rounds: FleetRounds, client: int) -> Limit:
     name = rounds.fleet.client_names[client]
     steps = (Limit(stage, name, float(rounds.stages[stage][0, client])) for stage in STAGES)
     return max(steps, key=lambda step: step.seconds)
-
-
-def _slowest(rounds: FleetRounds) -> int:
-    """Return the client with the smallest mask, of these the one whose update comes last."""
-    return int(np.lexsort((-rounds.client_seconds[0], rounds.plan.values))[0])

@@ -114,11 +114,16 @@ _FIGURES = {
         _Figure("opened by", "opened_by", "opened_by"),
     ),
     "Share of parameters, mean over rounds": tuple(
-        _Figure(zone, f"share_{zone}", f"zones.{zone}", share_text) for zone in ZONES
+        _Figure(zone, f"share_{zone}", partial(MethodResult.zone_share, zone=zone), share_text)
+        for zone in ZONES
     ),
     "Seconds a round, sum over clients": (
         _Figure("train", "seconds_train", "timing.train_seconds", seconds_text),
-        *(_Figure(one, f"seconds_{one}", f"stages.{one}", seconds_text) for one in STAGES if one != "train"),
+        *(
+            _Figure(one, f"seconds_{one}", partial(MethodResult.stage_seconds, stage=one), seconds_text)
+            for one in STAGES
+            if one != "train"
+        ),
         _Figure("other", "seconds_other", "timing.other_seconds", seconds_text),
         _Figure("all but training", "seconds_protection", "timing.protection_seconds", seconds_text, True),
         _Figure("whole round", "seconds_round", "timing.round_seconds", seconds_text, True),
@@ -186,10 +191,6 @@ def _read(figure: str | Callable[[MethodResult], Any], method: MethodResult, tim
     if callable(figure):
         return figure(method)
     head, _, name = figure.rpartition(".")
-    if head == "zones":
-        return method.zone_share(name)
-    if head == "stages":
-        return timing.stage_seconds.get(name, 0.0)
     return getattr({"last": method.last, "timing": timing}.get(head, method), name)
 
 

@@ -126,7 +126,21 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
     source = _SOURCES[name]
     root = Path(data_dir if data_dir is not None else os.environ.get("SHIELDFL_DATA") or "data")
     train, test = source.read(_locate(name, source, root) if source.folders else root)
-    _check(name, source, train, test)
+    for split, (images, labels) in zip(("train", "test"), (train, test), strict=True):
+        what = f"the {split} set of {name!r}"
+        if not images.size:
+            raise DataError(f"{what} is empty: fetch the files again")
+        if len(images) != len(labels):
+            raise DataError(f"{what} has {len(images)} images but {len(labels)} labels")
+        wrong = np.flatnonzero(labels >= source.classes)
+        if wrong.size:
+            raise DataError(
+                f"{what} has a label out of range at position {wrong[0]}: labels must lie in "
+                f"0..{source.classes - 1}. Fetch the files again"
+            )
+    shapes = [images.shape[1:] for images, _ in (train, test)]
+    if shapes[0] != shapes[1]:
+        raise DataError(f"train and test images of {name!r} differ: {shapes[0]}, {shapes[1]}")
     sizes = len(train[1]), len(test[1])
     whole = f"({sizes[0]:,} train / {sizes[1]:,} test)"
     subset = "subset ({}/{})".format(*(f"{n // 1000}k" if n % 1000 == 0 else n for n in sizes))
@@ -162,22 +176,17 @@ def _files(folder: Path) -> list[Path]:
         raise DataError(f"{folder} cannot be read: {error.strerror or error}") from error
 
 
-def _one_of(folder: Path, stems: Iterable[str]) -> Path:
-    names = [f"{stem}{suffix}" for stem in stems for suffix in ("", ".gz")]
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise DataError(
-        f"{folder} lacks {names[0]} (or {names[0]}.gz): put the data set's four IDX files there, "
-        "or set SHIELDFL_DATA to the folder that holds them"
-    )
-
-
 def _read_mnist(folder: Path) -> tuple[_Samples, _Samples]:
     def read(split: str, kind: str, rank: int) -> ByteArray:
         # Both spellings circulate: the published name, and the one that some unpackers write.
-        return read_idx(
-            _one_of(folder, (f"{split}-{kind}-idx{rank}-ubyte", f"{split}-{kind}.idx{rank}-ubyte")), rank
+        stems = (f"{split}-{kind}{mark}idx{rank}-ubyte" for mark in "-.")
+        names = [f"{stem}{suffix}" for stem in stems for suffix in ("", ".gz")]
+        for name in names:
+            if (folder / name).is_file():
+                return read_idx(folder / name, rank)
+        raise DataError(
+            f"{folder} lacks {names[0]} (or {names[0]}.gz): put the data set's four IDX files there, "
+            "or set SHIELDFL_DATA to the folder that holds them"
         )
 
     train, test = (
@@ -216,24 +225,6 @@ def _read_digits(_folder: Path) -> tuple[_Samples, _Samples]:
         images, labels, test_size=0.2, random_state=0, stratify=labels
     )
     return (train, train_labels), (test, test_labels)
-
-
-def _check(name: str, source: _Source, *splits: _Samples) -> None:
-    for split, (images, labels) in zip(("train", "test"), splits, strict=True):
-        what = f"the {split} set of {name!r}"
-        if not images.size:
-            raise DataError(f"{what} is empty: fetch the files again")
-        if len(images) != len(labels):
-            raise DataError(f"{what} has {len(images)} images but {len(labels)} labels")
-        wrong = np.flatnonzero(labels >= source.classes)
-        if wrong.size:
-            raise DataError(
-                f"{what} has a label out of range at position {wrong[0]}: labels must lie in "
-                f"0..{source.classes - 1}. Fetch the files again"
-            )
-    train, test = (images.shape[1:] for images, _ in splits)
-    if train != test:
-        raise DataError(f"train and test images of {name!r} differ: {train}, {test}")
 
 
 _AT_ONCE = 1000
@@ -364,8 +355,19 @@ def dirichlet_partition(labels: npt.ArrayLike, clients: int, alpha: float, seed:
     if math.isinf(alpha):
         parts = np.array_split(generator.permutation(classes.size), clients)
     else:
-        parts = _split_by_class(classes, clients, alpha, generator)
-        _level(parts)
+        pieces = [[np.empty(0, np.int64)] for _ in range(clients)]
+        for label in np.unique(classes):
+            members = generator.permutation(np.flatnonzero(classes == label))
+            cuts = np.floor(np.cumsum(_shares(clients, alpha, generator))[:-1] * members.size)
+            for own, piece in zip(pieces, np.split(members, cuts.astype(np.int64)), strict=True):
+                own.append(piece)
+        parts = [np.concatenate(own) for own in pieces]
+        sizes = np.array([part.size for part in parts])
+        for client in np.flatnonzero(sizes == 0):
+            # From the largest, the first of equals.
+            giver = int(sizes.argmax())
+            parts[client], parts[giver] = parts[giver][-1:], parts[giver][:-1]
+            sizes[giver] -= 1
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
@@ -419,18 +421,6 @@ def label_shares(
     return shares
 
 
-def _split_by_class(
-    labels: npt.NDArray[np.generic], clients: int, alpha: float, generator: np.random.Generator
-) -> list[IndexArray]:
-    pieces = [[np.empty(0, np.int64)] for _ in range(clients)]
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
-        cuts = np.floor(np.cumsum(_shares(clients, alpha, generator))[:-1] * members.size).astype(np.int64)
-        for client, piece in enumerate(np.split(members, cuts)):
-            pieces[client].append(piece)
-    return [np.concatenate(own) for own in pieces]
-
-
 def _shares(clients: int, alpha: float, generator: np.random.Generator) -> npt.NDArray[np.float64]:
     shares: npt.NDArray[np.float64] = generator.dirichlet(np.full(clients, alpha))
     if np.isfinite(shares).all() and math.isclose(float(shares.sum()), 1.0, rel_tol=1e-6):
@@ -442,15 +432,6 @@ def _shares(clients: int, alpha: float, generator: np.random.Generator) -> npt.N
     shares = np.zeros(clients)
     shares[generator.integers(clients)] = 1.0
     return shares
-
-
-def _level(parts: list[IndexArray]) -> None:
-    """Move a sample of the largest client (the first of equals) to each that has none."""
-    sizes = np.array([part.size for part in parts])
-    for client in np.flatnonzero(sizes == 0):
-        giver = int(sizes.argmax())
-        parts[client], parts[giver] = parts[giver][-1:], parts[giver][:-1]
-        sizes[giver] -= 1
 
 
 LabelledSamples = tuple[torch.Tensor, torch.Tensor]
@@ -467,7 +448,9 @@ def check_synthetic_samples(
     sizes = [demand.samples or len(dataset.train_labels) for demand in demands]
     if given is not None:
         if dataset.feature_range is None:
-            _check_like(given, dataset)
+            check_alike(given, dataset.train_features, dataset.train_labels, "the synthetic data")
+            if dataset.classes and not 0 <= int(given[1].min()) <= int(given[1].max()) < dataset.classes:
+                raise DataError(f"synthetic targets must be classes below {dataset.classes}")
         else:
             check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
         sizes = [len(given[1])]
@@ -486,12 +469,6 @@ def check_synthetic_samples(
             f"synthetic data are given, but no round trains on them: leave them out, or run {takers} for "
             "enough rounds, or with a synthetic_share"
         )
-
-
-def _check_like(given: LabelledSamples, dataset: Dataset) -> None:
-    check_alike(given, dataset.train_features, dataset.train_labels, "the synthetic data")
-    if dataset.classes and not 0 <= int(given[1].min()) <= int(given[1].max()) < dataset.classes:
-        raise DataError(f"synthetic targets must be classes below {dataset.classes}")
 
 
 def synthetic_shares(

@@ -158,7 +158,7 @@ class ClientTraining:
     """
 
     def __init__(
-        self, trainers: Sequence[LocalTrainer], tell: Callable[[Trained], None], processes: int = 1
+        self, trainers: Sequence[LocalTrainer], tell: Callable[[Trained], None], processes: int
     ) -> None:
         self._trainers = trainers
         self._tell = tell

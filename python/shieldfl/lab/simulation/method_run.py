@@ -92,7 +92,12 @@ class Evaluation:
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
-            figures = [self._measured(self._digest(point), point, found)[0] for point in points]
+            figures = []
+            for point in points:
+                digest = self._digest(point)
+                if digest not in found:
+                    found[digest] = self._known.get(digest) or self._measure(point)
+                figures.append(found[digest][0])
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
@@ -130,11 +135,6 @@ class Evaluation:
             accuracies.append(float(shares @ by_class[classes]))
         return float(np.mean(accuracies))
 
-    def _measured(self, digest: bytes, point: StartingPoint, found: dict[bytes, _Measured]) -> _Measured:
-        if digest not in found:
-            found[digest] = self._known[digest] if digest in self._known else self._measure(point)
-        return found[digest]
-
     def _measure(self, point: StartingPoint) -> _Measured:
         load_flat(self._model, point.parameters)
         load_flat_buffers(self._model, point.buffers)
@@ -161,7 +161,14 @@ class LastModels:
         if client is not None and cluster is not None:
             raise ParameterError("give client or cluster, not both")
         if client is not None:
-            point = self._of_client(as_unsigned(client, "client"))
+            client = as_unsigned(client, "client")
+            if client >= self.clients:
+                raise ParameterError(f"there is no client {client}: clients are 0 to {self.clients - 1}")
+            if client not in self.of_clients:
+                raise ParameterError(
+                    f"client {client} has no model of {self.method}: it took part in no round, so no cluster has it"
+                )
+            point = self.of_clients[client]
         elif self.of_all is not None and cluster is None:
             point = self.of_all
         else:
@@ -169,15 +176,6 @@ class LastModels:
         load_flat(self.module, point.parameters)
         load_flat_buffers(self.module, point.buffers)
         return {name: one.detach().cpu().clone() for name, one in self.module.state_dict().items()}
-
-    def _of_client(self, client: int) -> StartingPoint:
-        if client >= self.clients:
-            raise ParameterError(f"there is no client {client}: clients are 0 to {self.clients - 1}")
-        if client not in self.of_clients:
-            raise ParameterError(
-                f"client {client} has no model of {self.method}: it took part in no round, so no cluster has it"
-            )
-        return self.of_clients[client]
 
     def _of_cluster(self, cluster: int | None) -> StartingPoint:
         numbers = sorted(set(self.clusters.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from statistics import fmean, median
@@ -211,34 +211,37 @@ def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
     alike: dict[str, list[MethodResult]] = {}
     for method in methods:
         alike.setdefault(method.training, []).append(method)
-    return [_timing(method, alike[method.training]) for method in methods]
-
-
-def _timing(method: MethodResult, alike: Iterable[MethodResult]) -> Timing:
-    rounds, first = method.repeated_rounds, method.rounds[0]
-    train = median(other.stage_seconds("train") for other in alike)
-    names = dict.fromkeys(stage for record in rounds for stage in record.stage_seconds if stage != "train")
-    stages = {stage: method.stage_seconds(stage) for stage in names}
-    costs = {
-        name: fmean(getattr(record, name) for record in rounds)
-        for name in ("protection_seconds", "bytes_up", "bytes_down")
-    }
-    once = {
-        name: 0.0 if method.alternates else max(0.0, getattr(first, name) - mean)
-        for name, mean in costs.items()
-    }
-    return Timing(
-        trained_alike=tuple(other.method for other in alike),
-        train_seconds=train,
-        stage_seconds=stages,
-        setup_seconds=method.setup_seconds + once["protection_seconds"],
-        setup_bytes_up=once["bytes_up"],
-        setup_bytes_down=once["bytes_down"],
-        first_round_apart=method.alternates or len(method.rounds) > 1,
-        other_seconds=max(0.0, costs["protection_seconds"] - sum(stages.values())),
-        round_seconds=train + costs["protection_seconds"],
-        **costs,
-    )
+    timings = []
+    for method in methods:
+        same = alike[method.training]
+        rounds, first = method.repeated_rounds, method.rounds[0]
+        train = median(other.stage_seconds("train") for other in same)
+        names = dict.fromkeys(
+            stage for record in rounds for stage in record.stage_seconds if stage != "train"
+        )
+        stages = {stage: method.stage_seconds(stage) for stage in names}
+        costs = {
+            name: fmean(getattr(record, name) for record in rounds)
+            for name in ("protection_seconds", "bytes_up", "bytes_down")
+        }
+        once = {
+            name: 0.0 if method.alternates else max(0.0, getattr(first, name) - mean)
+            for name, mean in costs.items()
+        }
+        timing = Timing(
+            trained_alike=tuple(other.method for other in same),
+            train_seconds=train,
+            stage_seconds=stages,
+            setup_seconds=method.setup_seconds + once["protection_seconds"],
+            setup_bytes_up=once["bytes_up"],
+            setup_bytes_down=once["bytes_down"],
+            first_round_apart=method.alternates or len(method.rounds) > 1,
+            other_seconds=max(0.0, costs["protection_seconds"] - sum(stages.values())),
+            round_seconds=train + costs["protection_seconds"],
+            **costs,
+        )
+        timings.append(timing)
+    return timings
 
 
 NO_RUN = "this is no run: give what `shieldfl run --json FILE` wrote, read by json"

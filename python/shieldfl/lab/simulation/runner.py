@@ -273,7 +273,9 @@ class _SeedRun:
         """Add to the result what a method comes to, and return its newest models."""
         config, checkpoint = self._config, self._checkpoint
         self._place = len(result.methods)
-        kept = None if checkpoint is None else checkpoint.take_running()
+        kept = None
+        if checkpoint is not None:
+            kept, checkpoint.running = checkpoint.running, None
         self._round = 1 if kept is None else len(kept.records) + 1
         with self._timed(name):
             run = self._run = MethodRun(
@@ -349,9 +351,9 @@ class _SeedRun:
             number = self._run.round_number
             if self._run.records:
                 result.methods.append(self._run.result(self._seconds[name]))
-        if isinstance(error, KeyboardInterrupt):
-            return replace(result, interrupted=Interruption(name, max(number, 1), later))
-        return replace(result, interrupted=Interruption(name, number, later, str(error)))
+        said = None if isinstance(error, KeyboardInterrupt) else str(error)
+        stopped = Interruption(name, max(number, int(said is None)), later, said)
+        return replace(result, interrupted=stopped)
 
 
 def _identity(model: nn.Module, parts: Sequence[np.ndarray], objective: Objective) -> dict[str, str]:

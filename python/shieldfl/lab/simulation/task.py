@@ -122,7 +122,16 @@ class Task:
     @functools.cached_property
     def _train(self) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Features and targets of all clients, and how many samples each has, where they are told apart."""
-        return _joined(self.train_data)
+        data = self.train_data
+        if not isinstance(data, list):
+            return *as_samples(data, "train_data"), []
+        if not data:
+            raise ParameterError("train_data is an empty list: give one part for each client")
+        pairs = [as_samples(part, f"train_data of client {client}") for client, part in enumerate(data)]
+        for client, pair in enumerate(pairs):
+            check_alike(pair, *pairs[0], f"train_data of client {client}")
+        features, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        return features, targets, [len(targets) for _, targets in pairs]
 
     @functools.cached_property
     def _test(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -153,18 +162,6 @@ class Task:
             return _checked_partition(given, count, clients)
         labels = dataset.train_labels.numpy() if by_classes else np.zeros(count, np.int64)
         return deal_out(labels, clients, alpha if by_classes else math.inf, seed, classes_per_client)
-
-
-def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-    if not isinstance(data, list):
-        return *as_samples(data, "train_data"), []
-    if not data:
-        raise ParameterError("train_data is an empty list: give one part for each client")
-    pairs = [as_samples(part, f"train_data of client {client}") for client, part in enumerate(data)]
-    for client, pair in enumerate(pairs):
-        check_alike(pair, *pairs[0], f"train_data of client {client}")
-    features, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-    return features, targets, [len(targets) for _, targets in pairs]
 
 
 def as_samples(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -297,38 +294,37 @@ def try_task(
     objective: Objective,
 ) -> None:
     """Raise ParameterError where a method asks for what the task, or its model, cannot give."""
+    features, targets = dataset.train_features[:3], dataset.train_labels[:3]
+    once = TrainingSettings(local_epochs=1, batch_size=len(features))
     for name, method in methods.items():
         private = type(method).trains_privately(name, settings.of(name))
         objective.check_method(name, method.scores, trains_privately=private)
         try:
             with torch.random.fork_rng(devices=[]):
-                _try_method(method, models[name], dataset, objective, private)
+                if method.scores in ("per-sample", "label"):
+                    scored = deepcopy(models[name]).eval()
+                    check_samples_apart(scored, features, targets, objective.loss)
+                    if objective.loss is None and layer_chain(scored) is not None:
+                        # Scored by the layers' own algebra, and not by torch.func.
+                        found = mean_over_samples(scored, features, targets, score=torch.clone)
+                        expected = full_batch_gradient(scored, features, targets)
+                        if np.linalg.norm(found - expected) > 1e-3 * np.linalg.norm(expected):
+                            raise ParameterError(
+                                "the gradients of single samples do not add up to that of the batch"
+                            )
+                if objective.train is not None:
+                    continue
+                model = deepcopy(models[name]).train()
+                gradients, _ = batch_gradients(model, features, targets, objective.loss)
+                if method.trained is not None or all(gradient is None for gradient in gradients.values()):
+                    check_all_used(gradients)
+                noise = GradientNoise(noise_multiplier=0.0, max_grad_norm=1.0) if private else None
+                vectors = flatten(models[name]), flatten_buffers(models[name])
+                start = StartingPoint(*vectors, scores=method.scores, noise=noise)
+                model = deepcopy(models[name])
+                LocalTrainer(model, features, targets, once, objective=objective).train(start, seed=0)
         except ParameterError as error:
             raise ParameterError(f"{name} cannot train this model: {error}") from error
-
-
-def _try_method(
-    method: Method, model: nn.Module, dataset: Dataset, objective: Objective, private: bool
-) -> None:
-    features, targets = dataset.train_features[:3], dataset.train_labels[:3]
-    if method.scores in ("per-sample", "label"):
-        scored = deepcopy(model).eval()
-        check_samples_apart(scored, features, targets, objective.loss)
-        if objective.loss is None and layer_chain(scored) is not None:
-            # Scored by the layers' own algebra, and not by torch.func.
-            found = mean_over_samples(scored, features, targets, len(features), score=torch.clone)
-            expected = full_batch_gradient(scored, features, targets)
-            if np.linalg.norm(found - expected) > 1e-3 * np.linalg.norm(expected):
-                raise ParameterError("the gradients of single samples do not add up to that of the batch")
-    if objective.train is not None:
-        return
-    gradients, _ = batch_gradients(deepcopy(model).train(), features, targets, objective.loss)
-    if method.trained is not None or all(gradient is None for gradient in gradients.values()):
-        check_all_used(gradients)
-    noise = GradientNoise(noise_multiplier=0.0, max_grad_norm=1.0) if private else None
-    start = StartingPoint(flatten(model), flatten_buffers(model), scores=method.scores, noise=noise)
-    once = TrainingSettings(local_epochs=1, batch_size=len(features))
-    LocalTrainer(deepcopy(model), features, targets, once, objective=objective).train(start, seed=0)
 
 
 def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:

@@ -196,7 +196,8 @@ class Checkpoint:
         """By method, the digest of synthetic data that were written down."""
         self.finished: list[MethodResult] = []
         """What had ended where the run goes on."""
-        self._running: KeptMethod | None = None
+        self.running: KeptMethod | None = None
+        """What the next method goes on from; None for one that begins."""
         if self._folder.is_begun and not resume:
             raise PolicyError(
                 f"there is a checkpoint in {folder}: go on from it with --resume (resume = true), or name another "
@@ -236,7 +237,7 @@ class Checkpoint:
         if progress.running:
             digest = progress.synthetic
             written = self._folder.read_beside(_SYNTHETIC, digest) if digest else b""
-            self._running = KeptMethod(
+            self.running = KeptMethod(
                 progress.running,
                 progress.trained,
                 progress.setup_seconds,
@@ -244,11 +245,6 @@ class Checkpoint:
                 bytes(message["account"]),
                 (message, self.key),
             )
-
-    def take_running(self) -> KeptMethod | None:
-        """Return what the next method goes on from, once; None for one that begins."""
-        kept, self._running = self._running, None
-        return kept
 
     def keep_finished(self, finished: Sequence[MethodResult]) -> None:
         self._write(_Progress(self._identity, list(finished), []), {})
