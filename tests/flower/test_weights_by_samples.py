@@ -15,14 +15,24 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto
 from flwr.serverapp.strategy import FedAvg
-from shieldfl.flower.training_records import SCORES, asked_training, done_training, update_of
 
 from flower.vector_app import ALL, ONE, VectorRun, moves, number_of
 from shieldfl import errors
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.mod import ClientSession, ShieldMod, SimulatedMemory, shield_mod
-from shieldfl.flower.records import ASK, MESSAGE, TRAINING, RecordLayout, message_in, packed
+from shieldfl.flower.records import (
+    ASK,
+    MESSAGE,
+    SCORES,
+    TRAINING,
+    RecordLayout,
+    asked_training,
+    done_training,
+    message_in,
+    packed,
+    update_of,
+)
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import method_class

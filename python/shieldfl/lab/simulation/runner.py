@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,9 @@ def run_seeds(
             with torch_threads(begun.threads):
                 result = begun.begin(settings or MethodSettings(), synthetic)
                 for name in methods[len(result.methods) :]:
-                    models[seed, name] = begun.run_method(result, name, synthetic)
+                    method_run = begun.method_run(result, name, synthetic)
+                    method_run.run(begun.tell, partial(begun.keep, result, method_run))
+                    models[seed, name] = begun.ended(result, method_run)
             begun.finish(result)
             results.append(result)
         except BaseException as error:
@@ -266,19 +269,16 @@ class _SeedRun:
         for method in () if checkpoint is None else checkpoint.finished:
             result.methods.append(method)
             for record in method.rounds:
-                self._tell(method.method, record)
+                self.tell(method.method, record)
         return result
 
-    def run_method(self, result: RunResult, name: str, synthetic: LabelledSamples | None) -> LastModels:
-        """Add to the result what a method comes to, and return its newest models."""
+    def method_run(self, result: RunResult, name: str, synthetic: LabelledSamples | None) -> MethodRun:
         config, checkpoint = self._config, self._checkpoint
         self._place = len(result.methods)
-        kept = None
-        if checkpoint is not None:
-            kept, checkpoint.running = checkpoint.running, None
+        kept = None if checkpoint is None else checkpoint.take_running()
         self._round = 1 if kept is None else len(kept.records) + 1
         with self._timed(name):
-            run = self._run = MethodRun(
+            self._run = MethodRun(
                 # Taken out, so that a method's clients do not outlive its run.
                 self._methods.pop(name),
                 config,
@@ -293,18 +293,20 @@ class _SeedRun:
             )
         if kept is not None:
             self._seconds[name] = kept.setup_seconds
-        seconds = self._seconds[name]
+        return self._run
 
-        def keep() -> None:
-            if checkpoint is not None:
-                checkpoint.keep_round(result.methods, name, run.kept(checkpoint.key, seconds))
+    def keep(self, result: RunResult, run: MethodRun) -> None:
+        if self._checkpoint is not None:
+            kept = run.kept(self._checkpoint.key, self._seconds[run.name])
+            self._checkpoint.keep_round(result.methods, run.name, kept)
 
-        run.run(self._tell, keep)
-        finished, models = run.result(seconds), run.last_models()
-        if checkpoint is not None:
-            checkpoint.keep_finished([*result.methods, finished])
+    def ended(self, result: RunResult, run: MethodRun) -> LastModels:
+        """Add to the result what a method comes to, and return its newest models."""
+        finished, models = run.result(self._seconds[run.name]), run.last_models()
+        if self._checkpoint is not None:
+            self._checkpoint.keep_finished([*result.methods, finished])
         result.methods.append(finished)
-        self._run, self._round = None, config.rounds
+        self._run, self._round = None, self._config.rounds
         return models
 
     @contextmanager
@@ -313,7 +315,7 @@ class _SeedRun:
         yield
         self._seconds[name] += time.perf_counter() - start
 
-    def _tell(self, method: str, record: RoundRecord) -> None:
+    def tell(self, method: str, record: RoundRecord) -> None:
         if self._written is not None:
             self._written.tell(method, record)
         if self._on_round is not None:
