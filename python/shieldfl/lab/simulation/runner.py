@@ -275,7 +275,9 @@ class _SeedRun:
     def method_run(self, result: RunResult, name: str, synthetic: LabelledSamples | None) -> MethodRun:
         config, checkpoint = self._config, self._checkpoint
         self._place = len(result.methods)
-        kept = None if checkpoint is None else checkpoint.take_running()
+        kept = None
+        if checkpoint is not None:
+            kept, checkpoint.running = checkpoint.running, None
         self._round = 1 if kept is None else len(kept.records) + 1
         with self._timed(name):
             self._run = MethodRun(
