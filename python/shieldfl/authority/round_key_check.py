@@ -139,10 +139,12 @@ class RoundKeyCheck:
     def identity(self) -> AuthorityIdentity | AuthorityGroup:
         """Who the key authority is that clients enrol with, or who all of them are, each of which has to answer."""
         count = len(self.verifying_key) // VERIFYING_KEY_BYTES
-        keys = (piece_of_each(own, count) for own in (self.verifying_key, self.enrolment_key))
+        verifying, sealing = (
+            piece_of_each(self.verifying_key, count),
+            piece_of_each(self.enrolment_key, count),
+        )
         members = [
-            AuthorityIdentity(bytes(verifying), bytes(sealing))
-            for verifying, sealing in zip(*keys, strict=True)
+            AuthorityIdentity(bytes(own), bytes(key)) for own, key in zip(verifying, sealing, strict=True)
         ]
         return members[0] if count == 1 else AuthorityGroup(tuple(members))
 

@@ -169,7 +169,7 @@ class _Sgd:
         """Move every parameter that has a gradient."""
         settings = self._settings
         places = [place for place, one in enumerate(self._parameters) if one.grad is not None]
-        parameters: list[torch.Tensor] = [self._parameters[place] for place in places]
+        parameters: list[torch.Tensor] = list(map(self._parameters.__getitem__, places))
         directions: list[Any] = [one.grad for one in parameters]
         if settings.weight_decay:
             directions = list(torch._foreach_add(directions, parameters, alpha=settings.weight_decay))

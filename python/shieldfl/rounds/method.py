@@ -543,22 +543,23 @@ class Method:
         check = RoundKeyCheck(
             setup.verifying_key, setup.session, self.purposes, setup.enrolment_key, manifest
         )
-        phases = tuple(phase.name for phase in self._with_opened(self.phases))
+        phases = [phase.name for phase in self._with_opened(self.phases)]
         answered = [phase for phase in self.phases if phase.answered_by_authority]
-        signed = tuple(phase.name for phase in answered if self.signs_answer(phase))
+        signed = [phase.name for phase in answered if self.signs_answer(phase)]
+        once = [phase.name for phase in answered if phase.once]
         return RoleContext(
             self.plan,
             check,
             self.most_weight,
-            phases,
+            tuple(phases),
             {phase.name: phase.opens for phase in answered},
-            signed,
+            tuple(signed),
             self.scores,
             threads,
             self.clients_open,
             self.aggregator_opens,
             self.buffer_factor,
-            tuple(phase.name for phase in answered if phase.once),
+            tuple(once),
         )
 
     def account(self) -> Account:
