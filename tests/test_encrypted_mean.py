@@ -110,6 +110,8 @@ def test_what_a_mask_leaves_out_is_averaged_in_the_clear(weights):
     ("change", "error", "words"),
     [
         (lambda given: given[:2], ParameterError, "at least 3 updates, not 2"),
+        (lambda _: None, ParameterError, "several in a list, not one NoneType"),
+        (lambda given: {"a": given[0]}, ParameterError, "several in a list, not one dict"),
         (lambda given: [*given, given[0][0]], ParameterError, r"update 4: .*\(4,\)"),
         (
             lambda given: [{"a": given[0]}] * 2 + [{"b": given[0]}],

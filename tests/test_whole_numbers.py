@@ -157,11 +157,13 @@ def integer_arguments():
                     # No number of a client is taken where nobody enrols.
                     refused = (scheme, call, parameter.name) == ("ckks", "Aggregator.add", "client")
                     if re.search(r"\bint\b", str(parameter.annotation)) and not refused:
-                        yield scheme, call, parameter.name
+                        yield scheme, call, parameter.name, "None" not in str(parameter.annotation)
 
 
-@pytest.mark.parametrize(("scheme", "call", "argument"), sorted(integer_arguments()))
-def test_every_integer_argument_takes_what_is_an_index_and_refuses_the_rest(made, scheme, call, argument):
+@pytest.mark.parametrize(("scheme", "call", "argument", "needed"), sorted(integer_arguments()))
+def test_every_integer_argument_takes_what_is_an_index_and_refuses_the_rest(
+    made, scheme, call, argument, needed
+):
     def give(value):
         return (
             _OF_SCHEME[call](made(scheme), **{argument: value})
@@ -177,7 +179,7 @@ def test_every_integer_argument_takes_what_is_an_index_and_refuses_the_rest(made
     give(value)
     for whole in (np.int64(value), Whole(value)):
         give(whole)
-    for other in (float(value), np.float64(value), object()):
+    for other in (float(value), np.float64(value), object(), *[None] * needed):
         with pytest.raises(ParameterError):
             give(other)
 

@@ -146,7 +146,7 @@ def as_unsigned(value: Any, what: str, bits: int = 64, least: int = 0) -> int:
         raise ParameterError(f"{what} must be a whole number, not {type(value).__name__}") from None
     if number < least:
         raise ParameterError(f"{what} must be at least {least}, not {number}")
-    if number >> bits:
+    if number >= 1 << bits:
         raise ParameterError(f"{what} must be below 2^{bits}")
     return number
 
@@ -172,6 +172,15 @@ def as_real(value: Any, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     raise ParameterError(f"{what} must be a number, not {type(value).__name__}")
+
+
+def as_pair(values: Any, what: str) -> tuple[float, float]:
+    """Check two real numbers and return them as floats; see :func:`as_real`."""
+    try:
+        first, second = values
+    except (TypeError, ValueError):
+        raise ParameterError(f"{what} must be two numbers") from None
+    return as_real(first, f"each of {what}"), as_real(second, f"each of {what}")
 
 
 def as_positive(value: Any, what: str) -> float:
@@ -220,7 +229,9 @@ def as_threads(threads: int | None) -> int:
     """Check a number of threads and return what the core takes: 0, the work decides, for None."""
     if threads is None:
         return 0
-    number = as_unsigned(threads, "threads")
-    if not 1 <= number <= _MOST_THREADS:
-        raise ParameterError(f"threads must be between 1 and {_MOST_THREADS}, or None")
+    number = as_count(threads, "threads")
+    if number > _MOST_THREADS:
+        raise ParameterError(
+            f"threads must be at most {_MOST_THREADS}, or None for as many as the work is worth"
+        )
     return number

@@ -88,6 +88,8 @@ def test_another_key_and_another_authority_open_nothing(path):
     for key, authority in ((KEY[1:], AUTHORITY), (KEY, AUTHORITY[1:]), ("k" * 32, AUTHORITY), (KEY, None)):
         with pytest.raises(ParameterError):
             AuthorityStore(path, key, authority)
+    with pytest.raises(TypeError, match="key"):
+        AuthorityStore(path)  # and nothing more is said when it is dropped
 
 
 def test_no_secret_is_readable_in_the_file_shown_or_copied(path):

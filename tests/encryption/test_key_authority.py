@@ -222,7 +222,7 @@ def test_wrong_passphrase_and_altered_files(tmp_path, cheap_scrypt):
         sf.KeyAuthority.load(path, "pass")
 
 
-@pytest.mark.parametrize(("passphrase", "said"), [("", "passphrase"), (b"bytes", "str")])
+@pytest.mark.parametrize(("passphrase", "said"), [("", "passphrase"), (b"", "str"), (None, "str")])
 def test_a_passphrase_is_text_that_is_dear_to_guess(tmp_path, passphrase, said):
     with pytest.raises(sf.ParameterError, match=said):
         make().save(tmp_path / "k", passphrase)
@@ -263,7 +263,7 @@ def test_rounding_of_many_weights_is_no_forgery_and_without_weights_clients_coun
 
 
 NO_PARAMETERS = r"ckks\.Parameters or .* or paillier\.Parameters"
-BOUNDS = (0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0)
+BOUNDS = (0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0), "x", None, (1.0,), ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -271,6 +271,10 @@ BOUNDS = (0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0)
     [
         *(({"weight_bounds": bounds}, "weight_bounds") for bounds in BOUNDS),
         *(({"min_clients": number}, "min_clients") for number in (0, 9, -1, 1.5, None)),
+        (
+            {"params": sf.kahe.Parameters(), "min_clients": 1},
+            "at least 2: the sum over one client is its own$",
+        ),
         *(({"params": one}, NO_PARAMETERS) for one in ({"max_clients": 4}, None, sf.paillier.Parameters)),
     ],
     ids=str,

@@ -282,7 +282,8 @@ def test_what_is_of_another_scheme_is_refused(name, other, keys):
     """Its name promises who can open what."""
     public, own = keys[other]
     for make, key in ((getattr(sf, name).Encryptor, own), (getattr(sf, name).Aggregator, public)):
-        with pytest.raises(sf.ParameterError, match="expected a PublicKey"):
+        said = rf"expected a \w+ of {name}, got {type(key).__name__} of {other}: pass "
+        with pytest.raises(sf.ParameterError, match=said):
             make(key)
 
 
@@ -302,3 +303,6 @@ def test_what_frames_do_not_carry_is_refused(keys):
     with pytest.raises(sf.ParameterError, match="holder of the secret key"):
         aggregator.total().request()
     assert aggregator.total().named_clients == ()
+    for one, name in ((frame, "client"), (aggregator.total(), "participants")):
+        with pytest.raises(AttributeError, match=r"^frames of this scheme do not say whose"):
+            getattr(one, name)

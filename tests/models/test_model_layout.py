@@ -236,6 +236,10 @@ def test_what_cannot_be_laid_out_is_refused():
         ModelLayout.of(model).mask()
     with pytest.raises(sf.ArrayTypeError, match=r"model\.state_dict"):
         ModelLayout.of(torch.zeros(3))
+    endless: dict = {}
+    endless["a"] = endless
+    with pytest.raises(sf.ParameterError, match="without end"):
+        ModelLayout.of(endless)
     with pytest.raises(sf.ArrayTypeError, match="'a' is of float8"):
         ModelLayout.of({"a": torch.zeros(2).to(torch.float8_e4m3fn)})
     with pytest.raises(sf.ParameterError, match="range of 'a'"):

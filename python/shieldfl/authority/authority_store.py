@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shieldfl.array_view import as_bytes
+from shieldfl.array_view import as_bytes, as_count
 from shieldfl.authority.store import (
     AT_PLACE,
     DIGEST_BYTES,
@@ -234,8 +234,11 @@ class AuthorityStore(Store):
     def add_session(self, session: bytes, rules: SessionRules) -> None:
         """Begin a session, 16 bytes, in the epoch that runs; the same one again, by the same rules, changes nothing."""
         place = placed("session", session)
-        if rules.min_clients < _LEAST_CLIENTS or rules.answers_kept < 1:
-            raise ParameterError(f"min_clients must be at least {_LEAST_CLIENTS}, and answers be kept")
+        as_count(rules.answers_kept, "answers_kept")
+        if rules.min_clients < _LEAST_CLIENTS:
+            raise ParameterError(
+                f"min_clients must be at least {_LEAST_CLIENTS}: the sum over one client is its own"
+            )
         with self._transaction() as change:
             if change.get(place) is None:
                 _write_session(change, session, _Session(change.epoch, rules))

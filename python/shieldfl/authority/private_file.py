@@ -134,15 +134,15 @@ def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
     Raises ParameterError for none.
     """
     aead, scrypt = (cryptographic(name, "key files") for name in ("ciphers.aead", "kdf.scrypt"))
+    if not isinstance(passphrase, str):
+        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
     if not passphrase:
         raise ParameterError("the passphrase is empty: a key file needs one")
     kdf = scrypt.Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
     try:
         encoded = passphrase.encode()
-    except (AttributeError, UnicodeEncodeError):
-        raise ParameterError(
-            "the passphrase is no text that can be encoded: give a str of other characters"
-        ) from None
+    except UnicodeEncodeError:
+        raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
     return aead.AESGCM(kdf.derive(encoded))
 
 

@@ -370,6 +370,10 @@ class Store(Uncopied):
     _of_epoch: ClassVar[tuple[str, ...]]  # of those that are deleted when a backup is restored
     _owner: ClassVar[bytes] = b""  # of a client's store, which has no other; 32 bytes
     _nothing: ClassVar[str]  # what has not happened where a transaction failed, in a sentence
+    _process = 0  # none: of one that was never opened
+    _connection: sqlite3.Connection | None = None
+    _file: HeldFile | None = None
+    _keys: StoreKeys | None = None
 
     def __init__(
         self,
@@ -382,9 +386,6 @@ class Store(Uncopied):
         _content: bytes = b"",
     ) -> None:
         self._process = os.getpid()
-        self._connection: sqlite3.Connection | None = None
-        self._file: HeldFile | None = None
-        self._keys: StoreKeys | None = None
         self._key, self._owner_id = key, self._checked(key, owner_id)
         if not isinstance(at_least, tuple) or len(at_least) != 2:
             raise ParameterError("at_least must be a position: an epoch and a number of rows")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import Buffer, as_frame, as_real, as_threads, as_unsigned
+from shieldfl.array_view import Buffer, as_count, as_frame, as_pair, as_threads
 from shieldfl.authority.message import piece_of_each
 from shieldfl.authority.round_key_check import RoundKeyCheck, checked_round
 from shieldfl.encryption.enrolment import (
@@ -61,19 +61,18 @@ _MISSTATED = (
 
 
 def checked_weight_bounds(bounds: WeightBounds) -> WeightBounds:
-    low, high = bounds
-    smallest, largest = as_real(low, "a bound of weights"), as_real(high, "a bound of weights")
+    smallest, largest = as_pair(bounds, "weight_bounds")
     if not 0.0 < smallest <= largest < math.inf:
         raise ParameterError("weight_bounds must be two finite numbers above 0, the smaller one first")
     return smallest, largest
 
 
 def checked_min_clients(params: SchemeParameters[Any], min_clients: int) -> int:
-    number = as_unsigned(min_clients, "min_clients")
-    if not 1 <= number <= params.max_clients:
+    number = as_count(min_clients, "min_clients")
+    if number > params.max_clients:
         raise ParameterError(
-            f"min_clients is {number}, but must be between 1 and max_clients = {params.max_clients}. Of two "
-            "clients each learns the other's update from the sum: pass min_clients where that is meant"
+            f"min_clients is {number}, but must be at most max_clients = {params.max_clients}. Of two clients each "
+            "learns the other's update from the sum: pass min_clients where that is meant"
         )
     return number
 

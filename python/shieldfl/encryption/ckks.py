@@ -47,14 +47,7 @@ class Parameters(RingParameters["PublicKey"]):
     ) -> None:
         if packing not in ("exact", "slots"):
             raise ParameterError(f"packing must be 'exact' or 'slots', not {packing!r}")
-        self._make(
-            _core.CkksParameters,
-            packing,
-            max_clients=max_clients,
-            value_bits=value_bits,
-            fraction_bits=fraction_bits,
-            ring_degree=ring_degree,
-        )
+        self._make(_core.CkksParameters, packing, max_clients, value_bits, fraction_bits, ring_degree)
 
     def _work(self, ciphertexts: int) -> float:
         # Of u, c0 and c1; 1/3 of a byte for a coefficient of u, 16/3 for each of e0 and e1. With two primes at most,

@@ -261,6 +261,7 @@ class EnrolledPublicKey(SchemePublicKey):
     uniform polynomials of a ring, is drawn from it, and so is never anybody's choice.
     """
 
+    _scheme = "a session"
     identity: AuthorityIdentity | AuthorityGroup | None = None
     """Whose session it is; None where it was read from a frame alone, which has its id. Keys of one session are equal,
     with it or without."""

@@ -66,14 +66,7 @@ class Parameters(RingParameters["PublicKey"]):
         ring_degree: int | None = None,
         sum_bits: int | None = None,
     ) -> None:
-        self._make(
-            _core.KaheParameters,
-            max_clients=max_clients,
-            value_bits=value_bits,
-            fraction_bits=fraction_bits,
-            ring_degree=ring_degree,
-            sum_bits=sum_bits,
-        )
+        self._make(_core.KaheParameters, max_clients, value_bits, fraction_bits, ring_degree, sum_bits)
 
     def _work(self, ciphertexts: int) -> float:
         # A ciphertext's product and each secret are transformed; 32/3 of a byte is drawn for a coefficient of an error

@@ -52,13 +52,7 @@ class Parameters(SchemeParameters["PublicKey"]):
         fraction_bits: int = 20,
         sum_bits: int | None = None,
     ) -> None:
-        self._make(
-            _core.PadsParameters,
-            max_clients=max_clients,
-            value_bits=value_bits,
-            fraction_bits=fraction_bits,
-            sum_bits=sum_bits,
-        )
+        self._make(_core.PadsParameters, max_clients, value_bits, fraction_bits, sum_bits)
 
     @property
     def pad_bytes(self) -> int:

@@ -30,6 +30,7 @@ from shieldfl.array_view import (
 )
 from shieldfl.encryption import registry
 from shieldfl.encryption.parameters import (
+    Identified,
     SchemeParameters,
     SchemePublicKey,
     SumNeeds,
@@ -186,7 +187,7 @@ class PublicKey(SchemePublicKey):
     _total_class = Total
 
 
-class UnionOrder:
+class UnionOrder(Identified):
     """The positions that any client of a group encrypts, most popular first. Immutable.
 
     All clients of the group pack in this one order. A client puts zero where its own mask does not select, leaves
@@ -291,12 +292,6 @@ class UnionOrder:
     def _check_length(values: NDArray[Any], length: int, what: str) -> None:
         if values.size != length:
             raise ParameterError(f"{what} has {values.size:,} entries, expected {length:,}")
-
-    def __eq__(self, other: object) -> bool:
-        return self.id == other.id if isinstance(other, UnionOrder) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.id)
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
         return UnionOrder.from_bytes, (self.to_bytes(),)

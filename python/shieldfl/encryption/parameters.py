@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 import shieldfl._core as _core
-from shieldfl.array_view import Buffer, as_count, as_frame, as_real, as_unsigned, as_update
+from shieldfl.array_view import Buffer, as_count, as_frame, as_pair, as_real, as_unsigned, as_update
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 
@@ -21,11 +21,22 @@ Key = TypeVar("Key")
 
 
 def core_number(value: int, name: str, bits: int = 32) -> int:
-    """Return a number as the core takes it: beyond its bits all are as far out of range. Raises ParameterError."""
-    return min(as_unsigned(value, name), (1 << bits) - 1)
+    """Return a number as the core takes it: one that does not fit its bits is out of range. Raises ParameterError."""
+    number = as_unsigned(value, name, least=-(2**63))
+    return (1 << bits) - 1 if number >> bits else number
 
 
-class SchemeParameters(Generic[Key]):
+class Identified:
+    """Equal where the ``id`` is, 16 bytes that follow from all that it is."""
+
+    def __eq__(self: Any, other: Any) -> bool:
+        return self.id == other.id if isinstance(other, Identified) else NotImplemented  # type: ignore[attr-defined]
+
+    def __hash__(self: Any) -> int:
+        return hash(self.id)
+
+
+class SchemeParameters(Identified, Generic[Key]):
     """Immutable; equal when they make the same frames, however they were chosen. What ``Parameters`` have in common.
 
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
@@ -64,9 +75,14 @@ class SchemeParameters(Generic[Key]):
             vars(self)[name] = getattr(handle, name)
         return self
 
-    def _make(self, core: Callable[..., Any], *given: Any, **numbers: int | None) -> None:
-        checked = (None if value is None else core_number(value, name) for name, value in numbers.items())
-        self._adopt(core(*given, *checked))
+    def _make(self, core: Callable[..., Any], *given: Any) -> None:
+        checked = (
+            value
+            if name == "packing" or (value is None and name in ("ring_degree", "sum_bits"))
+            else core_number(value, name)
+            for name, value in zip(self._SETTINGS, given, strict=True)
+        )
+        self._adopt(core(*checked))
 
     @classmethod
     def _wrap(cls, core: Any) -> Self:
@@ -177,12 +193,6 @@ class SchemeParameters(Generic[Key]):
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in self._SETTINGS)})"
 
-    def __eq__(self, other: object) -> bool:
-        return self.id == other.id if isinstance(other, SchemeParameters) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
 
 class RingParameters(SchemeParameters[Key]):
     """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) have in common: which N to choose, and what each costs."""
@@ -285,7 +295,7 @@ def _fit_scale(
     if not 1.0 <= times < math.inf:
         raise ParameterError("headroom must be at least 1: how often the sample's largest value has to fit")
     weighted = weights is not None
-    smallest_weight, largest_weight = (as_real(one, "a weight") for one in weights or (1.0, 1.0))
+    smallest_weight, largest_weight = as_pair(weights if weighted else (1.0, 1.0), "weights")
     if not 0.0 < smallest_weight <= largest_weight <= 1.0:
         raise ParameterError(
             "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every client's "
@@ -349,7 +359,7 @@ def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
     return sizes
 
 
-class SchemePublicKey:
+class SchemePublicKey(Identified):
     """Encrypts and identifies; opens nothing. A scheme's own says which classes, of the core too, are the scheme's."""
 
     parameters: Any
@@ -380,12 +390,6 @@ class SchemePublicKey:
         """16 bytes that identify the key in every frame."""
         return bytes(self._core.id)
 
-    def __eq__(self, other: object) -> bool:
-        return self.id == other.id if isinstance(other, SchemePublicKey) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return type(self).from_bytes, (self.to_bytes(),)
 
@@ -393,15 +397,18 @@ class SchemePublicKey:
         return f"PublicKey(id={self.id.hex()}, {self.parameters!r})"
 
 
-Checked = TypeVar("Checked", bound=SchemePublicKey)
+def checked_key(key: Any, kind: type[SchemePublicKey], client_key: Any = None) -> Any:
+    """Return a public key of this kind; of a client's key, where that has its class, the public one.
 
-
-def checked_key(public_key: Any, kind: type[Checked]) -> Checked:
-    """Return a public key of this kind. Raises ParameterError for anything else."""
-    if not isinstance(public_key, kind):
-        found = type(public_key)
-        raise ParameterError(
-            f"expected a PublicKey, such as authority.public_key of an authority with parameters of this scheme; got a "
-            f"{found.__module__.removeprefix('shieldfl.encryption.')}.{found.__name__}"
-        )
-    return public_key
+    Raises ParameterError for anything else.
+    """
+    public_key = getattr(key, "public_key", key)
+    if isinstance(key, client_key or kind) and isinstance(public_key, kind):
+        return public_key
+    wanted, source = "PublicKey", "the public_key of an authority with such parameters"
+    if client_key:
+        wanted, source = "ClientKey", "that of one who enrolled, as authority.enrol(number) gives it"
+    scheme = getattr(public_key, "_scheme", "")
+    raise ParameterError(
+        f"expected a {wanted} of {kind._scheme}, got {type(key).__name__}{scheme and f' of {scheme}'}: pass {source}"
+    )

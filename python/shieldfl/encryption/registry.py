@@ -73,6 +73,9 @@ class CoreCiphertext(Protocol):
     participants: list[tuple[int, bytes]]
 
 
+_NAMELESS = "frames of this scheme do not say whose they are"
+
+
 class _Ciphertext:
     """A frame whose every field has been checked, or that was made here."""
 
@@ -123,6 +126,13 @@ class _Ciphertext:
         """The number of clients whose updates are in it."""
         return self.parsed.clients
 
+    @property
+    def _named(self) -> list[tuple[int, bytes]]:
+        try:
+            return self.parsed.participants
+        except AttributeError:
+            raise AttributeError(_NAMELESS) from None
+
     def is_of(self, positions: Positions) -> bool:
         """Say whether its values belong to these positions, in their order."""
         return self.parsed.mask_id == positions.id and self.count == positions.count
@@ -158,7 +168,7 @@ class SchemeBatch(_Ciphertext):
     @property
     def client(self) -> int:
         """Where clients enrol, the number of the one whose key it is under; whoever carries it cannot change that."""
-        ((client, _),) = self.parsed.participants
+        ((client, _),) = self._named
         return client
 
 
@@ -180,7 +190,7 @@ class SchemeTotal(_Ciphertext):
     @property
     def participants(self) -> list[tuple[int, bytes]]:
         """Where clients enrol, client's number and 16 bytes of the frame's id, by client in ascending order."""
-        return self.parsed.participants
+        return self._named
 
     @property
     def named_clients(self) -> tuple[int, ...]:
@@ -266,19 +276,14 @@ class Encryptor(Uncopied):
         purpose: str = "update",
         part: int = 0,
     ) -> None:
-        if isinstance(key, EnrolledPublicKey):
+        own = ClientKey if issubclass(self._keys, EnrolledPublicKey) else None
+        self.public_key = checked_key(key, self._keys, own)
+        self._client_key = client = key if isinstance(key, ClientKey) else None
+        if client and (of := self.public_key.identity) and len(of.members) != len(client._cores):
             raise ParameterError(
-                "a session's public_key encrypts nothing: pass the ClientKey of one who enrolled"
+                f"the session has {len(of.members)} authorities, and the key is shared with {len(client._cores)}: "
+                "make it by requests(), of which each authority gets one"
             )
-        self._client_key = key if isinstance(key, ClientKey) else None
-        if isinstance(key, ClientKey):
-            shared, key = len(key._cores), key.public_key
-            if key.identity is not None and len(key.identity.members) != shared:
-                raise ParameterError(
-                    f"the session has {len(key.identity.members)} authorities, and the key is shared with "
-                    f"{shared}: make it by requests(), of which each authority gets one"
-                )
-        self.public_key: Any = checked_key(key, self._keys)
         self._threads = as_threads(threads)
         self._bound = _bound_to(self.public_key, purpose, part)
         self._core = self.public_key._core_encryptor(self.public_key._core)
@@ -410,7 +415,7 @@ class Aggregator:
         """
         number = None if client is None else as_unsigned(client, "client")
         if number is not None and not self._enrols:
-            raise ParameterError("frames of this scheme do not say whose they are: leave client out")
+            raise ParameterError(f"{_NAMELESS}: leave client out")
         more = (number,) if self._enrols else ()
         self._add(batch, self._core.add_parsed, self._core.add_bytes, *more)
 

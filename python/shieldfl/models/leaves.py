@@ -34,10 +34,13 @@ def named_leaves(model: Any) -> dict[str, Any]:
             "model.state_dict(), dict(model.named_parameters()) or a dict of your arrays"
         )
     found: dict[str, Any] = {}
-    for name, value in _walked(model, ""):
-        if name in found:
-            raise ParameterError(f"two arrays of the model are called {name!r}: rename one")
-        found[name] = value
+    try:
+        for name, value in _walked(model, ""):
+            if name in found:
+                raise ParameterError(f"two arrays of the model are called {name!r}: rename one")
+            found[name] = value
+    except RecursionError:
+        raise ParameterError("the model's dicts are in each other without end: take one out") from None
     return found
 
 

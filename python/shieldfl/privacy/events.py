@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from shieldfl.array_view import as_count, as_real, as_unsigned
+from shieldfl.array_view import as_count, as_real
 from shieldfl.errors import ParameterError
 
 __all__ = [
@@ -93,10 +93,10 @@ class NoiseOfSum:
 
     def __post_init__(self) -> None:
         numbers = (self.honest_clients, self.share_variance, self.norm_bound_squared, self.dimension)
-        if self.distribution not in ("skellam", "discrete-gaussian") or any(
-            as_unsigned(one, "a number of a sum's noise") < 1 for one in numbers
-        ):
-            raise ParameterError("noise of a sum is skellam or discrete-gaussian, and has numbers above 0")
+        for one in numbers:
+            as_count(one, "a number of a sum's noise")
+        if self.distribution not in ("skellam", "discrete-gaussian"):
+            raise ParameterError("noise of a sum is skellam or discrete-gaussian")
         if self.unit not in ("client", "sample"):
             raise ParameterError("noise of a sum is charged for a client or a sample")
         if not -math.inf < as_real(self.log2_distance, "the distance") < 0.0:
@@ -131,8 +131,8 @@ class NoiseOfDrawnSum:
     def __post_init__(self) -> None:
         if self.noise.unit != "client":
             raise ParameterError("what hides who takes part is proved of whole clients alone")
-        if not 1 <= as_unsigned(self.drawn, "drawn") <= as_unsigned(self.clients, "clients"):
-            raise ParameterError("clients of a sum are drawn, at least 1, of as many at least")
+        if as_count(self.drawn, "drawn") > as_count(self.clients, "clients"):
+            raise ParameterError("clients of a sum are drawn of as many at least")
 
     @property
     def log2_distance(self) -> float:

@@ -52,7 +52,9 @@ def encrypted_mean(
     names update and array, for a value that is NaN, infinite or too large. PrecisionWarning warns of values
     that round to zero.
     """
-    given = list(updates) if isinstance(updates, Iterable) else [updates]
+    if not isinstance(updates, Iterable) or isinstance(updates, Mapping):
+        raise ParameterError(f"updates must be several in a list, not one {type(updates).__name__}")
+    given = list(updates)
     if len(given) < LEAST_THAT_HIDES:
         raise ParameterError(
             f"give at least {LEAST_THAT_HIDES} updates, not {len(given)}: of two, each client learns the other's from "

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.array_view import Buffer, as_threads, as_unsigned, frame_buffer
+from shieldfl.array_view import Buffer, as_count, as_threads, as_unsigned, frame_buffer
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import RoundKeyCheck
 from shieldfl.encryption.enrolment import ENROLMENT_KEY_BYTES, MOST_AUTHORITIES, VERIFYING_KEY_BYTES
@@ -173,7 +173,7 @@ class FederationPlan(Settings):
 
     def weight(self, weight: int) -> int:
         """Return a client's weight. Raises ParameterError for one that the plan does not have."""
-        if not 1 <= as_unsigned(weight, "weight") <= self.most_weight:
+        if as_count(weight, "weight") > self.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.most_weight}")
         return int(weight)
 
@@ -192,12 +192,10 @@ class FederationPlan(Settings):
 
 def checked_weights(weights: Sequence[int] | None, clients: int) -> tuple[int, ...]:
     """Return a weight for each client, 1 where all count alike. Raises ParameterError as ``for_weights`` does."""
-    count = as_unsigned(clients, "clients")
-    known = (
-        (1,) * max(count, 1) if weights is None else tuple(as_unsigned(one, "a weight") for one in weights)
-    )
-    if (weights is not None and len(known) != count) or not 1 <= min(known) <= max(known) < 2**32:
-        raise ParameterError("give each client a weight of at least 1 that fits 32 bits")
+    count = as_count(clients, "clients")
+    known = (1,) * count if weights is None else tuple(as_unsigned(one, "a weight", 32, 1) for one in weights)
+    if len(known) != count:
+        raise ParameterError(f"give each of {count} clients a weight, not {len(known)}")
     return known
 
 

@@ -318,11 +318,15 @@ def test_clients_without_samples_are_served_from_the_largest() -> None:
     [
         (10, 11, 0.5, "1 each: use fewer clients$"),
         (0, 1, 0.5, "fewer clients"),
+        *((10, 2, alpha, "alpha must be above 0") for alpha in (0, -1, math.nan)),
     ],
 )
 def test_impossible_requests_are_refused(samples: int, clients: int, alpha: float, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         dirichlet_partition(balanced_labels(samples), clients, alpha, 0)
+    for deal in (dirichlet_partition, grouped_partition):
+        with pytest.raises(ParameterError, match="labels must be one for each sample"):
+            deal(np.zeros((10, 2)), 2, 1, 0)
 
 
 @pytest.mark.parametrize("classes_per_client", [10, 5, 2, 1])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
+from shieldfl.errors import ShieldError
 from shieldfl.methods.sense_crypt import clustering
 
 
@@ -57,6 +58,14 @@ def test_order_and_scale_do_not_matter(order, scale):
     assert adjusted_rand_score(truth, found.labels) == 1.0
     _, first = np.unique(found.labels, return_index=True)
     assert (np.diff(first) > 0).all(), "clusters are numbered as they appear"
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"), [((0, 4), "matrix"), ((4, 0), "matrix"), (4, "matrix"), ((4, 4), "client 0")]
+)
+def test_what_cannot_be_clustered_is_refused(shape, said):
+    with pytest.raises(ShieldError, match=said):
+        cluster_clients(np.full(shape, np.nan, np.float32))
 
 
 def test_groups_far_from_the_origin_do_not_drown_in_rounding():

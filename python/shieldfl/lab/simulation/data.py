@@ -18,17 +18,19 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from shieldfl.array_view import as_count, as_unsigned
+from shieldfl.array_view import as_count, as_real, as_unsigned
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation import DATASETS
 from shieldfl.methods.registry import BUILT_IN, named_method
 from shieldfl.privacy.synthetic_data import check_labelled_samples, fit_synthetic_data
 from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import SyntheticDemand
 from shieldfl.rounds.reports import Account
 
 __all__ = ["DATASETS", "Dataset", "load_dataset", "read_cifar", "read_idx"]
@@ -346,7 +348,9 @@ def dirichlet_partition(labels: npt.ArrayLike, clients: int, alpha: float, seed:
     Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once. Raises
     ParameterError for more clients than samples.
     """
-    classes, clients = np.asarray(labels), as_count(clients, "clients")
+    classes, clients = _classes(labels), as_count(clients, "clients")
+    if not as_real(alpha, "alpha") > 0.0:
+        raise ParameterError("alpha must be above 0, and math.inf for shares that are alike")
     if clients > classes.size:
         raise ParameterError(
             f"{classes.size} samples cannot give {clients} clients 1 each: use fewer clients"
@@ -383,7 +387,7 @@ def grouped_partition(
     Returns positions as :func:`dirichlet_partition` does. Raises ParameterError for fewer clients than groups, or a
     client that is left without samples.
     """
-    classes, clients = np.asarray(labels), as_count(clients, "clients")
+    classes, clients = _classes(labels), as_count(clients, "clients")
     classes_per_client = as_count(classes_per_client, "classes_per_client")
     present = np.unique(classes)
     groups = max(1, math.ceil(present.size / classes_per_client))
@@ -419,6 +423,13 @@ def label_shares(
     counts = np.array([np.bincount(known[part], minlength=classes) for part in partition], np.float64)
     shares: npt.NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
     return shares
+
+
+def _classes(labels: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    classes = np.asarray(labels)
+    if classes.ndim != 1:
+        raise ParameterError(f"labels must be one for each sample, not an array of rank {classes.ndim}")
+    return classes
 
 
 def _shares(clients: int, alpha: float, generator: np.random.Generator) -> npt.NDArray[np.float64]:
@@ -471,6 +482,19 @@ def check_synthetic_samples(
         )
 
 
+def fitted_samples(dataset: Dataset, demand: SyntheticDemand, fit: Callable[..., Any]) -> Any:
+    """Return what ``fit``, as :func:`fit_synthetic_data` is, makes of a data set's samples for such a demand."""
+    return fit(
+        dataset.train_features,
+        dataset.train_labels,
+        dataset.classes,
+        feature_range=dataset.feature_range,
+        epsilon=demand.epsilon,
+        delta=demand.delta,
+        samples=demand.samples or len(dataset.train_labels),
+    )
+
+
 def synthetic_shares(
     method: Method, account: Account, dataset: Dataset, clients: int, seed: int, given: LabelledSamples | None
 ) -> list[LabelledSamples | None]:
@@ -479,17 +503,7 @@ def synthetic_shares(
     if demand is None:
         return [None] * clients
     if given is None:
-        assert dataset.feature_range is not None, "check_synthetic_samples has refused it"
-        made = fit_synthetic_data(
-            dataset.train_features,
-            dataset.train_labels,
-            dataset.classes,
-            feature_range=dataset.feature_range,
-            epsilon=demand.epsilon,
-            delta=demand.delta,
-            samples=demand.samples or len(dataset.train_labels),
-            seed=seed,
-        )
+        made = fitted_samples(dataset, demand, partial(fit_synthetic_data, seed=seed))
         account.charge_release(made.noise_multiplier)
         features, labels = made.features, made.labels
     else:

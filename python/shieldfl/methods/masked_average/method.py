@@ -62,6 +62,14 @@ CLIP_EXPONENT = "clip exponent"
 """The part of a model's message with the round's norm: a signed 64-bit number, see :class:`ClipRule`."""
 
 
+def _check_zone(role: Any) -> int:
+    """Refuse a role that took a zone which its method does not have, and return how many values an update has."""
+    size, method = role.context.plan.update_size, role.method
+    refuse_unless(role.zone is None or size == role.zone.size or not method.sends_rest)
+    refuse_unless(method.zone is None or role.zone == method.zone)
+    return int(size)
+
+
 class MaskedAverageAggregator(CollectingAggregator):
     """Holds the round's public key and its sum; adds encrypted scores, where there are any, unread.
 
@@ -87,9 +95,7 @@ class MaskedAverageAggregator(CollectingAggregator):
         self._sum: MixedSum | None = None
 
     def check_changed(self) -> None:
-        size, method = self.context.plan.update_size, self.method
-        refuse_unless(self.zone is None or size == self.zone.size or not method.sends_rest)
-        refuse_unless(method.zone is None or self.zone == method.zone)
+        size = _check_zone(self)
         refuse_unless(self._agreed is None or self._agreed.size == size)
         refuse_unless(0 <= self._weight <= sum(self.weights))
 
@@ -219,9 +225,7 @@ class MaskedAverageClient(DpSgdClient):
         """Gets what is averaged of each update (N,), as an audit does."""
 
     def check_changed(self) -> None:
-        size, method = self.context.plan.update_size, self.method
-        refuse_unless(self.zone is None or size == self.zone.size or not method.sends_rest)
-        refuse_unless(method.zone is None or self.zone == method.zone)
+        _check_zone(self)
         refuse_unless(self._agreed is None or self._agreed == self._read_zone(self._agreed.to_bytes()))
         refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
 

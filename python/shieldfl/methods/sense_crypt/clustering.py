@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
+from shieldfl.errors import ArrayTypeError, RangeError
 from shieldfl.privacy.noise import clip_and_noise
 
 FloatVector = npt.NDArray[np.float32]
@@ -55,7 +56,8 @@ def cluster_clients(
     that share the data out evenly, 0.09 to 0.23 for Dirichlet shares at 0.5, where there are no groups either. Kaufman
     and Rousseeuw (1990) see structure begin at the same 0.25.
 
-    ``vectors`` (K, P), finite, are what the clients uploaded. Clusters of fewer than ``least_members`` are
+    ``vectors`` (K, P) are what the clients uploaded; ArrayTypeError for what is no such matrix, RangeError for NaN or
+    infinity. Clusters of fewer than ``least_members`` are
     merged into the one whose centre is nearest: the key authority opens no total of fewer. Under
     ``least_silhouette`` all clients stay in one cluster; -1 takes whatever was found. ``noise_deviation``,
     sigma G, of the noise on each value adds 2P times its square to every squared distance, which would hide
@@ -92,6 +94,11 @@ def _squared_distances(vectors: FloatVector) -> FloatMatrix:
     Taking the mean off keeps digits that would cancel. What is left of a distance below a millionth of the spread is
     rounding, and counts as zero.
     """
+    if np.ndim(vectors) != 2 or not np.size(vectors):
+        raise ArrayTypeError("what is clustered must be a matrix, with a row of values for each client")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise RangeError(f"the sensitivity of client {np.argmin(finite)} holds NaN or infinity")
     clients, size = vectors.shape
     gram = np.zeros((clients, clients))
     step = max(1, _VALUES_AT_A_TIME // clients)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lab.audit.updates import ONE_STEP, digits, drawn, relu_model, trained
+from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attack import label_scores
 from shieldfl.lab.audit.attacks.labels import (
     Ilrg,
@@ -28,6 +29,13 @@ from shieldfl.learning.networks import build_model
 from shieldfl.methods.dict_pfl.dictionary_layers import factorise
 from shieldfl.models.torch_bridge import flatten, load_flat
 from shieldfl.settings import TrainingSettings
+
+
+def test_an_update_has_as_many_numbers_as_the_model():
+    update = trained(relu_model(), *drawn(1, seed=0))
+    for other in ({"change": None}, *({name: np.ones(9)} for name in ("change", "known", "noise_deviation"))):
+        with pytest.raises(ParameterError, match="7,510 parameters"):
+            replace(update, **other)
 
 
 class HeadFirst(nn.Module):

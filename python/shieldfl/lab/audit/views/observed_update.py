@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 class ObservedUpdate:
     """What one client's training changed, as far as the attacker knows it.
 
-    Raises ParameterError where nothing is known.
+    Raises ParameterError where nothing is known, or the arrays do not fit the model.
     """
 
     model: nn.Module
@@ -49,6 +49,13 @@ class ObservedUpdate:
     """Of a sample's features; public, as the normalisation is."""
 
     def __post_init__(self) -> None:
+        size = self.layout.size
+        deviations = np.shape(self.noise_deviation) or (size,)
+        if {np.shape(self.change), np.shape(self.known), deviations} != {(size,)}:
+            raise ParameterError(
+                f"the model has {size:,} parameters: give as many changes, as many flags, and one deviation of the "
+                "noise or as many"
+            )
         if not self.known.any():
             raise ParameterError("an update of which nothing is known has nothing to attack")
 

@@ -23,7 +23,7 @@ from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, ObservedUpdate
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.data import Dataset, LabelledSamples
+from shieldfl.lab.simulation.data import Dataset, LabelledSamples, fitted_samples
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.lab.simulation.method_run import MethodRun
 from shieldfl.lab.simulation.runner import planned_method
@@ -518,15 +518,7 @@ def recorded_run(
             raise ParameterError(
                 f"{dataset.name} has no range that is public, which synthetic data are made in"
             )
-        synthetic = _made_synthetic(
-            dataset.train_features,
-            dataset.train_labels,
-            dataset.classes,
-            feature_range=dataset.feature_range,
-            epsilon=demand.epsilon,
-            delta=demand.delta,
-            samples=demand.samples or len(dataset.train_labels),
-        )
+        synthetic = fitted_samples(dataset, demand, _made_synthetic)
     run = MethodRun(method, config, measured, model, batches, None, synthetic, federation=RecordedFederation)
     with warnings.catch_warnings():
         # What rounding loses, attackers do not get.
