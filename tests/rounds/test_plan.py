@@ -15,7 +15,7 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.full_encryption import FullEncryptionSettings
 from shieldfl.methods.registry import MethodSettings, make_method, method_names
-from shieldfl.rounds.driver import EmbeddedRoles
+from shieldfl.rounds.method import EmbeddedRoles
 from shieldfl.rounds.plan import FederationPlan
 
 GOOD = small_plan(clients=3, samples=9)

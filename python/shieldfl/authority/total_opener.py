@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import math
 import secrets
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import numpy as np
@@ -393,10 +392,9 @@ class GrantedKeys(Uncopied):
             raise PolicyError(_NOT_GRANTED)
         return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
 
-    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round, of which no keys come along. Raises PolicyError for one before the newest."""
+    def begin_round(self, round_number: int) -> None:
+        """Open totals of this round from here on. Raises PolicyError for one before the newest."""
         self._round = checked_round(round_number, self._round)
-        return {}
 
     def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
         """Take the authority's answer to the newest round's total for a purpose. Raises PolicyError before a grant."""

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,6 @@ from shieldfl.build_info import cryptographic
 from shieldfl.encryption.parameters import SchemePublicKey, checked_key
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.stateful import Uncopied
-
-if TYPE_CHECKING:
-    from shieldfl.encryption.registry import SchemeTotal
 
 SECRET_BYTES = 32
 """Of what a client and the authority share, and of what opens answers."""
@@ -564,14 +561,14 @@ Answers = Buffer | Sequence[Buffer]
 """Of the authority, or of each of several in the order of their group."""
 
 
-def _checked(total: SchemeTotal, answers: Answers) -> list[Buffer]:
+def _checked(total: Any, answers: Answers) -> list[Buffer]:
     if not hasattr(total, "request"):
         raise PolicyError("only totals are opened, never a single client's batch: add it to an Aggregator")
     return list(answers) if isinstance(answers, list | tuple) else [answers]  # type: ignore[list-item]
 
 
 def open_answered(
-    total: SchemeTotal,
+    total: Any,
     answers: Answers,
     key: ClientKey,
     *,
@@ -607,7 +604,7 @@ def open_answered(
 
 def open_total(
     public_key: EnrolledPublicKey,
-    total: SchemeTotal,
+    total: Any,
     keys: Answers,
     *,
     beside: bytes = b"",

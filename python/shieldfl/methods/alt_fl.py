@@ -14,7 +14,7 @@ from msgspec import Meta
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
 from shieldfl.errors import ParameterError
 from shieldfl.learning.local_update import GradientNoise
-from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind, read_ratio, sample_delta
+from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, NoisesByDpSgd, RoundKind, read_ratio, sample_delta
 from shieldfl.methods.encrypted_update import SCORES, UPDATE, AgreedShare
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
 from shieldfl.methods.fedavg import BY_DP_SGD, DpSgdAveraging, MaxGradNorm, SampleDelta
@@ -23,7 +23,7 @@ from shieldfl.methods.noised_sums import SumNoiseOption
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.rounds.method import Method, NamedMethod
 from shieldfl.rounds.plan import FederationPlan, SyntheticDemand
-from shieldfl.settings import Count, NotNegative, Positive, Probability, TrainingSettings, about
+from shieldfl.settings import Count, NotNegative, Positive, Probability, about
 
 _ENCRYPTED = RoundKind(encrypts=True)
 _NOISED = RoundKind(noises=True)
@@ -124,7 +124,7 @@ _WITH_NOISY_SUMS = PrivacyReading(
 _NO_SUM = "so that there is no sum that could have noise: leave out noise on sums"
 
 
-class AltFl(MaskedAverage):
+class AltFl(NoisesByDpSgd, MaskedAverage):
     """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``.
 
     Where sums have noise, rounds that encrypt do so with all of an update, which is clipped as a whole and has a share
@@ -175,7 +175,6 @@ class AltFl(MaskedAverage):
     scores = "gradient"
     phases = (SCORES, UPDATE)
     noisy_reading = _WITH_NOISY_SUMS
-    dp_sgd: KindsOfRounds
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         rounds = self.dp_sgd = rounds_of(name, settings)
@@ -223,9 +222,6 @@ class AltFl(MaskedAverage):
                 "encrypted_share = 1: leave out noise on sums"
             )
         return super().why_no_sum_noise(name)
-
-    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        return self.dp_sgd.deviation(training, samples)
 
 
 class AltFlWithoutEncryption(DpSgdAveraging):

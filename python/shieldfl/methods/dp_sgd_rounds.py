@@ -116,6 +116,15 @@ class KindsOfRounds:
         refuse_unless(noise is None or (noise.multiplier, noise.unit) == (multiplier, "sample"))
 
 
+class NoisesByDpSgd:
+    """What methods have in common of which each says by ``dp_sgd`` what its rounds ask of training."""
+
+    dp_sgd: Any
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        return float(self.dp_sgd.deviation(training, samples))
+
+
 class DpSgdClient(TrainingClient):
     """A client of a method whose ``dp_sgd`` says what rounds ask of training, None for nothing.
 

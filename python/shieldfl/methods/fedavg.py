@@ -15,7 +15,7 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.learning.local_update import DoubleVector, FloatVector, GradientNoise
 from shieldfl.masks import Mask
-from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds, RoundKind, sample_delta
+from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds, NoisesByDpSgd, RoundKind, sample_delta
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.events import NO_NOISE, Noise, PrivacyReading, SummedUploads
 from shieldfl.privacy.noise import clip_and_noise
@@ -268,7 +268,7 @@ BY_DP_SGD = PrivacyReading(
 )
 
 
-class DpSgdAveraging(FedAvg):
+class DpSgdAveraging(NoisesByDpSgd, FedAvg):
     """Averaging of what DP-SGD trained. Raises ParameterError where delta is not known."""
 
     names = (
@@ -284,7 +284,6 @@ class DpSgdAveraging(FedAvg):
     aggregator_sees = "every client's update, noised by DP-SGD"
 
     shares_buffers = False
-    dp_sgd: KindsOfRounds
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         super().__init__(name, settings, plan)
@@ -301,6 +300,3 @@ class DpSgdAveraging(FedAvg):
     @classmethod
     def trains_privately(cls, name: str, settings: Any) -> bool:
         return cls.rounds_of(name, settings).trains_privately
-
-    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        return self.dp_sgd.deviation(training, samples)

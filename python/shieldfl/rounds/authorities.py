@@ -182,8 +182,9 @@ class RoundAuthority(AuthoritySteps):
 
     def _first(self, number: int, model: bytes) -> _First:
         with self.clock.stage("open"):
-            first, keys = self.opener.enter_round(number, self.keys)
-        return first, self.opener.rule.digests(first), keys
+            first, rule = self.opener.model_of(number), self.opener.rule
+            keys = self.keys.begin_round(number, rule.purposes(number, first))
+        return first, rule.digests(first), keys
 
     def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
         # What is signed is all that may differ, and to sign the same again gives the same bytes.

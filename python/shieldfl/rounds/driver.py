@@ -8,30 +8,23 @@
 - *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and ``close``);
 - *open*: the authority opens the total, or answers so that clients or aggregator do (``opening_rule.py``);
 - *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
-
-:class:`EmbeddedRoles` has all roles of one federation in one process, each with what it would be given on a machine of
-its own.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts, round_key_parts
 from shieldfl.errors import RangeError, ShieldError
 from shieldfl.privacy.events import ClearUpload
-from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.method import Method, naming_own_method
-from shieldfl.rounds.opening_rule import HISTORY, OpenedTogether
-from shieldfl.rounds.plan import GlobalModel, Phase, PublicSetup, checked_weights
-from shieldfl.rounds.reports import Account, Reporter
-from shieldfl.rounds.training_client import TrainingClient
+from shieldfl.rounds.opening_rule import HISTORY
+from shieldfl.rounds.plan import Phase
+from shieldfl.rounds.reports import Account
 
 __all__ = ["RoundDriver", "RoundTraffic"]
 
@@ -61,11 +54,7 @@ class Clients(Protocol):
     """How a round reaches its clients; ``message_of`` is called once for each, when that one is reached."""
 
     def begin_round(
-        self,
-        clients: Sequence[int],
-        round_number: int,
-        participants: int,
-        message_of: MessageOf,
+        self, clients: Sequence[int], round_number: int, participants: int, message_of: MessageOf
     ) -> None:
         """Give each client the round's first message; it trains, and nobody waits for it."""
 
@@ -95,8 +84,7 @@ class RoundTraffic:
     losses: list[float] = field(default_factory=list)
     """Training losses of the clients that finished their training, where whoever trains them knows."""
     saved_seconds: float = 0.0
-    """That clients, each for itself and one after another, would have taken longer: for what was computed once for
-    several, or beside each other."""
+    """That clients, one after another, would have taken longer: for what was computed once, or beside each other."""
 
 
 class RoundDriver:
@@ -167,7 +155,7 @@ class RoundDriver:
                         f"round {round_number} was given up: {len(left)} of {began} clients were left"
                     )
                     return traffic
-                answer = self._answer(phase, round_number, left, self._aggregator.close(phase.name))
+                answer = self._reply_to_clients(phase, round_number, left, self._aggregator.close(phase.name))
             assert answer is not None
             self.model = answer if self._authority is None else self._newest_model()
             traffic.finished = left
@@ -177,7 +165,7 @@ class RoundDriver:
             self._clients.end_round(left, self._part_of(answer))
             return traffic
 
-    def _answered(self, phase: Phase, asked: Message) -> Message:
+    def _ask_authority(self, phase: Phase, asked: Message) -> Message:
         assert self._authority is not None
         return self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
 
@@ -237,121 +225,26 @@ class RoundDriver:
             left.append(index)
         return left
 
-    def _answer(self, phase: Phase, round_number: int, left: Sequence[int], result: Message) -> Message:
+    def _reply_to_clients(
+        self, phase: Phase, round_number: int, left: Sequence[int], result: Message
+    ) -> Message:
         """Return what clients get for what the aggregator closes a phase with: opened where it has a total."""
         aggregator, clients_open = self._aggregator, self._method.clients_open
         if not phase.answered_by_authority or (clients_open and phase.opens is None):
             return result
         if clients_open:
             asked = aggregator.request(phase.name)
-            both = Message({**result, HISTORY: asked[HISTORY], **self._answered(phase, asked)})
+            both = Message({**result, HISTORY: asked[HISTORY], **self._ask_authority(phase, asked)})
             aggregator.keep(both, asked, left)
             return both
         if not self._method.aggregator_opens:
-            return self._answered(phase, result)
+            return self._ask_authority(phase, result)
         opened = aggregator.opened_before(phase.name)
         if opened is None:
-            answer = self._answered(phase, aggregator.request(phase.name))
+            answer = self._ask_authority(phase, aggregator.request(phase.name))
             opened = aggregator.open(phase.name, Message.from_bytes(answer.to_bytes()))
         if not self._method.signs_answer(phase):
             return opened
         assert self._authority is not None
         signed = self._authority.sign_answer(phase.name, round_number, digest_of_parts(opened))
         return Message({**opened, **signed})
-
-
-class EmbeddedRoles:
-    """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
-
-    ``shared_secret``, of clients and key authority, is drawn where it is None. ``kept`` is what :meth:`parts`
-    returned in another process, and the key: the roles go on where they stood there. ``together`` is what
-    clients that open sums share of it; None for each to do all of it.
-    """
-
-    def __init__(
-        self,
-        method: Method,
-        initial: GlobalModel,
-        weights: Sequence[int] | None = None,
-        *,
-        threads: int | None = None,
-        shared_secret: bytes | None = None,
-        kept: tuple[Message, bytes] | None = None,
-        together: OpenedTogether | None = None,
-    ) -> None:
-        if method.needs_shared_secret and shared_secret is None:
-            shared_secret = secrets.token_bytes(32)
-        self.method = method
-        self.initial = initial.kept()  # once for all roles
-        self.weights = checked_weights(weights, method.plan.clients)
-        self.shared_secret = shared_secret
-        self._threads = threads
-        self._together = together
-        with naming_own_method(method.name, type(method)):
-            if kept is None:
-                self.authority, made = self._made_authority()
-                self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
-            else:
-                self.setup = PublicSetup.trusted(bytes(kept[0]["setup"]))
-                self.authority = self.new_authority() if method.purposes else None
-            self.clients = [self.new_client(index) for index in range(method.plan.clients)]
-            self.aggregator = self.new_aggregator()
-            if kept is None:
-                self._enrol()
-            else:
-                parts, key = kept
-                for name, role in self._roles().items():
-                    role.restore(parts[name], key if role.needs_sealing else None)
-
-    def _enrol(self) -> None:
-        if self.authority is None:
-            return
-        enrolling: list[tuple[Any, Any]] = [(self.aggregator, self.authority.grant)]
-        enrolling += [(one, partial(self.authority.enrol, index)) for index, one in enumerate(self.clients)]
-        for role, grant in enrolling:
-            request = role.enrolment()
-            if request:
-                granted = grant(Message.from_bytes(request.to_bytes()))
-                role.enrolled(Message.from_bytes(granted.to_bytes()))
-
-    def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
-        return self.method.authority_setup(
-            self.initial, threads=self._threads, shared_secret=self.shared_secret, **how
-        )
-
-    def _roles(self) -> dict[str, Reporter]:
-        roles: dict[str, Reporter] = {f"client {index}": client for index, client in enumerate(self.clients)}
-        roles["aggregator"] = self.aggregator
-        return roles if self.authority is None else roles | {"authority": self.authority}
-
-    def parts(self, key: bytes) -> Message:
-        """Return, between rounds, the public set-up and every role's state, sealed: ``kept``."""
-        roles = self._roles().items()
-        states = {name: role.state(key if role.needs_sealing else None) for name, role in roles}
-        return Message({"setup": self.setup.to_bytes(), **states})
-
-    def new_client(self, index: int) -> TrainingClient:
-        client = self.method.client_steps(
-            self.setup,
-            index,
-            self.weights[index],
-            self.initial,
-            threads=self._threads,
-            shared_secret=self.shared_secret,
-        )
-        if self._together is not None:
-            client.open_together(self._together)
-        return client
-
-    def new_authority(self) -> AuthoritySteps:
-        return self.method.authority_steps(
-            self.setup, self.initial, threads=self._threads, shared_secret=self.shared_secret
-        )
-
-    def new_aggregator(self) -> CollectingAggregator:
-        initial = self.initial if self.method.aggregator_has_model else None
-        return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
-
-    def report_to(self, account: Account) -> None:
-        for role in self._roles().values():
-            account.take(role.report())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -22,7 +22,7 @@ from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.opening_rule import OpenedTogether, OpeningRule
 from shieldfl.rounds.plan import (
     TELL_OPENED,
     FederationPlan,
@@ -35,7 +35,7 @@ from shieldfl.rounds.plan import (
     checked_weights,
     stated_weights,
 )
-from shieldfl.rounds.reports import Account
+from shieldfl.rounds.reports import Account, Reporter
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import TrainingSettings, plain_settings
 
@@ -585,3 +585,100 @@ class Method:
         if self.purposes:
             stated["bytes_per_encrypted_value"] = self.purposes["update"].bytes_per_value
         return stated | {"weights": "uniform" if self.weighs_all_alike else stated_weights(weights)}
+
+
+class EmbeddedRoles:
+    """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
+
+    ``shared_secret``, of clients and key authority, is drawn where it is None. ``kept`` is what :meth:`parts`
+    returned in another process, and the key: the roles go on where they stood there. ``together`` is what
+    clients that open sums share of it; None for each to do all of it.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        initial: GlobalModel,
+        weights: Sequence[int] | None = None,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+        kept: tuple[Message, bytes] | None = None,
+        together: OpenedTogether | None = None,
+    ) -> None:
+        if method.needs_shared_secret and shared_secret is None:
+            shared_secret = secrets.token_bytes(32)
+        self.method = method
+        self.initial = initial.kept()  # once for all roles
+        self.weights = checked_weights(weights, method.plan.clients)
+        self.shared_secret = shared_secret
+        self._threads = threads
+        self._together = together
+        with naming_own_method(method.name, type(method)):
+            if kept is None:
+                self.authority, made = self._made_authority()
+                self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
+            else:
+                self.setup = PublicSetup.trusted(bytes(kept[0]["setup"]))
+                self.authority = self.new_authority() if method.purposes else None
+            self.clients = [self.new_client(index) for index in range(method.plan.clients)]
+            self.aggregator = self.new_aggregator()
+            if kept is None:
+                self._enrol()
+            else:
+                parts, key = kept
+                for name, role in self._roles().items():
+                    role.restore(parts[name], key if role.needs_sealing else None)
+
+    def _enrol(self) -> None:
+        if self.authority is None:
+            return
+        enrolling: list[tuple[Any, Any]] = [(self.aggregator, self.authority.grant)]
+        enrolling += [(one, partial(self.authority.enrol, index)) for index, one in enumerate(self.clients)]
+        for role, grant in enrolling:
+            request = role.enrolment()
+            if request:
+                granted = grant(Message.from_bytes(request.to_bytes()))
+                role.enrolled(Message.from_bytes(granted.to_bytes()))
+
+    def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
+        return self.method.authority_setup(
+            self.initial, threads=self._threads, shared_secret=self.shared_secret, **how
+        )
+
+    def _roles(self) -> dict[str, Reporter]:
+        roles: dict[str, Reporter] = {f"client {index}": client for index, client in enumerate(self.clients)}
+        roles["aggregator"] = self.aggregator
+        return roles if self.authority is None else roles | {"authority": self.authority}
+
+    def parts(self, key: bytes) -> Message:
+        """Return, between rounds, the public set-up and every role's state, sealed: ``kept``."""
+        roles = self._roles().items()
+        states = {name: role.state(key if role.needs_sealing else None) for name, role in roles}
+        return Message({"setup": self.setup.to_bytes(), **states})
+
+    def new_client(self, index: int) -> TrainingClient:
+        client = self.method.client_steps(
+            self.setup,
+            index,
+            self.weights[index],
+            self.initial,
+            threads=self._threads,
+            shared_secret=self.shared_secret,
+        )
+        if self._together is not None:
+            client.open_together(self._together)
+        return client
+
+    def new_authority(self) -> AuthoritySteps:
+        return self.method.authority_steps(
+            self.setup, self.initial, threads=self._threads, shared_secret=self.shared_secret
+        )
+
+    def new_aggregator(self) -> CollectingAggregator:
+        initial = self.initial if self.method.aggregator_has_model else None
+        return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
+
+    def report_to(self, account: Account) -> None:
+        for role in self._roles().values():
+            account.take(role.report())

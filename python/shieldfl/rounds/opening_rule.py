@@ -249,13 +249,10 @@ class RoundOpener:
     def newest_model(self) -> Message:
         return self.rule.next_model(self.replies.newest(self._context.phases[-1])[1])
 
-    def enter_round(
-        self, round_number: int, keys: RoundSigner | GrantedKeys
-    ) -> tuple[Message, dict[str, bytes]]:
-        """Begin a round; return its model, and what ``keys`` says that its first message brings."""
+    def model_of(self, round_number: int) -> Message:
+        """Return what a round starts from. Raises PolicyError for one that may not begin."""
         self._context.check_round(round_number, self.replies.newest(self._context.phases[-1])[0])
-        model = self.newest_model()
-        return model, keys.begin_round(round_number, self.rule.purposes(round_number, model))
+        return self.newest_model()
 
     def answer(
         self,
@@ -331,7 +328,8 @@ class AggregatorOpening:
                 return self.opener.answer(phase, result, self.role, keys)
             begun = keys.newest_round
             try:
-                self.opener.enter_round(number, keys)
+                self.opener.model_of(number)
+                keys.begin_round(number)
                 keys.take(purpose, answer[ANSWER], beside_total(result))
                 return self.opener.answer(phase, result, self.role, keys)
             except BaseException:
@@ -380,7 +378,8 @@ class ClientOpening:
                 f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
                 "that it was not in, with the round's first message"
             )
-        model, _ = self.opener.enter_round(round_number, self.keys)
+        model = self.opener.model_of(round_number)
+        self.keys.begin_round(round_number)
         return model
 
     def catch_up(self, missed: Sequence[Message]) -> None:
@@ -438,7 +437,8 @@ class ClientOpening:
             return beside_total(Message({**result, HISTORY: self._history}))
 
         try:
-            self.opener.enter_round(number, self.keys)
+            self.opener.model_of(number)
+            self.keys.begin_round(number)
             start, before = time.perf_counter(), self.opener.standing()
             opened = self.together.found(self._history, message, name, number, self)
             if opened is None:

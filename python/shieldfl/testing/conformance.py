@@ -26,7 +26,8 @@ from shieldfl.masks import Mask
 from shieldfl.methods.registry import MethodSettings, make_method, method_class
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, NoiseShareUpload, OpenedSum
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver
+from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.method import EmbeddedRoles
 from shieldfl.rounds.opening_rule import HISTORY
 from shieldfl.rounds.plan import TELL_OPENED, FederationPlan, GlobalModel, Opener, Phase
 from shieldfl.rounds.reports import Account, Reporter
@@ -110,9 +111,11 @@ class _KeepingDriver(RoundDriver):
 
     run: SteppedRun
 
-    def _answer(self, phase: Phase, round_number: int, left: Sequence[int], result: Message) -> Message:
+    def _reply_to_clients(
+        self, phase: Phase, round_number: int, left: Sequence[int], result: Message
+    ) -> Message:
         self.run.closed[phase.name] = self.run.answers[phase.name] = result
-        answer = super()._answer(phase, round_number, left, result)
+        answer = super()._reply_to_clients(phase, round_number, left, result)
         self.run.answers[phase.name] = answer
         return answer
 

@@ -19,7 +19,7 @@ from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatE
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.method import HISTORY, DictPflSettings, HeldBack, PruningHistory, read_history
 from shieldfl.methods.registry import MethodSettings, make_method
-from shieldfl.rounds.driver import EmbeddedRoles
+from shieldfl.rounds.method import EmbeddedRoles
 
 
 def test_all_roles_find_the_same_positions_after_dropouts_and_absences():

@@ -79,9 +79,7 @@ def write_report(simulation: FleetSimulation, folder: Path) -> list[Path]:
     if len(simulation.fleets) > 1:
         tables = [_round_times(simulation, scheme) for scheme in simulation.schemes]
         sections.append(Section("Seconds of a round", tables))
-    sections += [
-        _section(simulation, one, number, written) for number, one in enumerate(simulation.fleets, 1)
-    ]
+    sections += [_section(one, number, written) for number, one in enumerate(simulation.fleets, 1)]
     costs = [simulation.costs.describe(), costs_table(simulation.costs.models.values()), *simulation.notes]
     names = [one.fleet.name for one in simulation.fleets]
     machine = simulation.costs.to_json()["machine"] or {}
@@ -116,7 +114,7 @@ def _round_times(simulation: FleetSimulation, scheme: str) -> Table:
     )
 
 
-def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, written: list[Path]) -> Section:
+def _section(one: SimulatedFleet, number: int, written: list[Path]) -> Section:
     fleet, clusters = one.fleet, len(one.fleet.cluster_names)
     blocks: list[Any] = [
         f"{fleet.size:,} clients{f' in {clusters} clusters' if clusters > 1 else ''}, "

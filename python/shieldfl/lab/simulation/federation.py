@@ -33,8 +33,8 @@ from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoi
 from shieldfl.learning.networks import has_known_modules
 from shieldfl.learning.scores import evaluation_mode
 from shieldfl.models.model_layout import ParameterLayout
-from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver, RoundTraffic
-from shieldfl.rounds.method import Method
+from shieldfl.rounds.driver import RoundDriver, RoundTraffic
+from shieldfl.rounds.method import EmbeddedRoles, Method
 from shieldfl.rounds.opening_rule import OpenedTogether
 from shieldfl.rounds.plan import GlobalModel
 from shieldfl.rounds.reports import Account

@@ -9,19 +9,26 @@ import difflib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.dict_pfl.method import DictPflSettings
+from shieldfl.settings import Count, Settings, about
 
 __all__ = ["factorise", "merged"]
 
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+@dataclass(frozen=True)
+class _Asked(Settings):
+    rank: Annotated[Count, about("As in the method's settings.", symbol="r")] = 4
+    train_fully: Annotated[tuple[str, ...], about("As in the method's settings.")] = ()
 
 
 def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) -> nn.Module:
@@ -56,7 +63,7 @@ def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) 
     zeros, and never learn), or one that is shared with something that stays fully trained; RangeError if a
     weight is not finite.
     """
-    settings = DictPflSettings(rank=rank, train_fully=train_fully)  # type: ignore[arg-type]  # a list
+    settings = _Asked(rank, train_fully)  # type: ignore[arg-type]  # a list
     _check_names(model, settings.train_fully)
     if any(isinstance(module, _ComputedLayer) for module in model.modules()):
         raise ParameterError("the model is factorised already: factorise the plain one, or merged(model)")

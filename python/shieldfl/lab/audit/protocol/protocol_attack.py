@@ -32,7 +32,8 @@ from shieldfl.lab.audit.views.view import parameters_of, planned
 from shieldfl.learning.local_update import FloatVector, contraction
 from shieldfl.methods.registry import MethodSettings, method_class
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.driver import EmbeddedRoles, RoundDriver
+from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.method import EmbeddedRoles
 from shieldfl.rounds.opening_rule import HISTORY
 from shieldfl.rounds.plan import GlobalModel
 from shieldfl.rounds.reports import Reporter
