@@ -554,9 +554,9 @@ def test_an_unsigned_set_up_is_refused_before_anything_is_made_of_its_numbers(mo
 
 @pytest.mark.parametrize("settings", [{}, {"authority_key": "11" * 32}])
 def test_a_class_that_encrypts_and_names_no_schemes_takes_no_set_up_that_nobody_signed(monkeypatch, settings):
-    node = NodeSettings(methods="sense-crypt", openers="authority,clients", **settings)
-    planned = unsigned("sense-crypt", rounds=2, parameters=64, layer_offsets=(0, 64))
-    monkeypatch.setattr(method_class("sense-crypt"), "schemes", ())
+    node = NodeSettings(methods="selective-shield", openers="authority,clients", **settings)
+    planned = unsigned("selective-shield")
+    monkeypatch.setattr(method_class("selective-shield"), "schemes", ())
     with pytest.raises(ParameterError, match="names no schemes"):
         node.checked_setup(planned, simulated=False)
 
