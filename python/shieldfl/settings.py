@@ -371,18 +371,22 @@ def tables_of(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
     raise ParameterError(f"{name} must be a list of tables: write [[{name}]], with two brackets")
 
 
-def read_settings(kind: type[S], table: Mapping[str, Any], where: str) -> S:
-    """Return what a table states, by names in files. Raises ParameterError that begins with ``where``."""
-    known = settings_of(kind)
+def read_settings(kind: type[S], table: Mapping[str, Any], where: str, prefix: str = "") -> S:
+    """Return what a table states, by names in files after ``prefix``.
+
+    Raises ParameterError that begins with ``where``, or with the name as it stands there, where it has a prefix.
+    """
+    known = {f"{prefix}{key}": setting for key, setting in settings_of(kind).items()}
     refuse_unknown(table, known, where)
     for key, setting in known.items():
         if setting.default is MISSING and key not in table:
             raise ParameterError(f"{where} lacks {key}")
-    values = {known[key].name: known[key].read(value, f"{where} ") for key, value in table.items()}
+    head = prefix or f"{where} "
+    values = {known[key].name: known[key].read(value, head) for key, value in table.items()}
     try:
         return kind(**values)
     except ParameterError as error:
-        raise ParameterError(f"{where} {error}") from None
+        raise ParameterError(f"{'' if prefix else head}{error}") from None
 
 
 def refuse_unknown(table: Mapping[str, Any], known: Any, where: str) -> None:

@@ -49,7 +49,9 @@ def test_a_working_installation_is_told_so_in_plain_lines_and_as_json(tmp_path: 
     assert facts["installation"]["shieldfl"] == told["version"]
     assert facts["installation"]["gmp"] == told["gmp_version"]
     assert facts["installation"]["cores"] == told["threads"]
-    assert facts["instruction_sets"]["in_use"] in facts["instruction_sets"]["core"]
+    sets = facts["instruction_sets"]
+    assert f"{sets['in_use']} of the core's {', '.join(sets['core'])}: the best of them" in done.stdout
+    assert sets["in_use"] in sets["core"]
     assert [part["part"] for part in facts["packages"]] == list(EXTRAS)
     assert [check["name"] for check in facts["self_test"]] == list(REGISTRY)
     assert all(check["milliseconds"] > 0 and not check["problem"] for check in facts["self_test"])

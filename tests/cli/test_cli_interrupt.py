@@ -40,7 +40,7 @@ def test_a_run_that_is_stopped_keeps_its_finished_rounds(
     assert read["interrupted"]["round"] in (count, count + 1)
     assert read["interrupted"]["not_begun"] == ["full-he"]
     where = f"interrupted in round {read['interrupted']['round']} of fedavg, before full-he"
-    kept = f"what was finished is in {json_file} and {report / 'index.html'}"
+    kept = f"finished rounds (fedavg {count}) are in {json_file} and {report / 'index.html'}"
     assert done.stderr == f"shieldfl: {where}: {kept}\n"
     assert f"Not complete: {where}." in done.stdout
     assert "accuracy, global model" in done.stdout
@@ -99,8 +99,8 @@ def test_a_run_that_is_stopped_says_how_to_go_on(warm_python: WarmPython, tmp_pa
     done = stopped_run(warm_python, [*RUN, *options, "--json", str(json_file)], rounds=4, pause=True)
     assert done.returncode == 130, done.stderr
     assert done.stderr == (
-        f"shieldfl: interrupted in round 1 of selective-shield: what was finished is in {json_file}; "
-        "the same command with --resume goes on from the checkpoint\n"
+        "shieldfl: interrupted in round 1 of selective-shield: finished rounds (full-he 3, selective-shield 1) "
+        f"are in {json_file}; the same command with --resume goes on from the checkpoint\n"
     )
     assert [len(method["rounds"]) for method in figures(json_file)] == [3, 1]
     gone_on = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--json", str(json_file)])

@@ -105,7 +105,7 @@ def test_a_seed_that_fails_keeps_those_before_it(run, tmp_path):
     assert done.returncode == 1
     said = done.stderr.decode()
     assert said.startswith("shieldfl: failed in round 1 of fedavg, before full-he, with seed 3: ")
-    assert said.endswith("; what was finished is in out.json and out\n")
+    assert said.endswith("; finished rounds (fedavg 2, full-he 2) are in out.json and out\n")
     assert said.count("\n") == 1
     assert "seed 0" in done.stdout.decode()
     written = json.loads((tmp_path / "out.json").read_text())
@@ -120,7 +120,7 @@ def test_a_seed_that_fails_keeps_those_before_it(run, tmp_path):
         (["--task", "my_app"], 1, "is no MODULE:NAME"),
         (["--task", "my_app:nothing"], 1, "has no 'nothing'"),
         (["--task", "my_app:task", "--model", "mlp"], 2, "leave out model"),
-        (["--seeds", "1,2", "--seed", "1"], 2, "not both"),
+        (["--seeds", "1,2", "--seed", "1"], 2, "--seed: it is of one seed"),
         (["--seeds", "1,1"], 1, "each once"),
     ],
 )

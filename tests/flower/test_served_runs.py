@@ -145,7 +145,7 @@ REFUSALS = [
     ({"client-name": None}, "set shieldfl-client-name"),
     ({"client-key": "/nowhere/client.pem"}, "cannot be read"),
     ({"methods": "fedml-he,dict-pfl"}, "takes part in dict-pfl, fedml-he, and not in full-he"),
-    ({"typo": "x"}, "the configuration shieldfl-* has the unknown key 'typo'"),
+    ({"typo": "x"}, "the node's configuration has the unknown key 'shieldfl-typo'"),
 ]
 
 

@@ -196,6 +196,36 @@ def test_no_other_metric_is_read_than_the_one_that_counts_samples():
         said.start()
 
 
+@pytest.mark.parametrize(
+    ("trains_on", "refused"), [({"num-examples": 400}, [0, 2, 3]), ({"examples": 400}, ALL)]
+)
+def test_a_server_says_by_no_setting_of_its_own_what_clients_count_by(trains_on, refused):
+    """Where one counts 400 times what the others do, who opens their sum has an update of the one alone."""
+    reasons = {}
+
+    def said(message, context, call_next):
+        reply, count = call_next(message, context), message.content["config"].get("samples")
+        reply.content["metrics"] = MetricRecord({"num-examples": count} if count else trains_on)
+        return reply
+
+    def before(node, message):
+        message.content[ASK].pop("weighted-by", None)
+        if message.content[ASK]["kind"] == "count":
+            message.content["config"]["samples"] = 400 if number_of(node) == 1 else 1
+
+    def after(node, reply):
+        if reply.has_error():
+            reasons[number_of(node)] = reply.error.reason
+
+    run = sized([1, 1, 1, 1], form=[shield_mod, said], rounds=1)
+    run.grid.before, run.grid.after = before, after
+    with pytest.raises(PolicyError, match="not one round ended"):
+        run.start()
+    assert sorted(reasons) == refused
+    words = "has trained on 400" if "num-examples" in trains_on else "does not say how many samples"
+    assert all(one.startswith("PolicyError") and words in one for one in reasons.values())
+
+
 def test_a_training_that_counted_serves_no_other_message_than_its_own():
     run = sized([1, 2, 3, 4], rounds=1)
 
@@ -524,9 +554,9 @@ def test_an_unsigned_set_up_is_refused_before_anything_is_made_of_its_numbers(mo
 
 @pytest.mark.parametrize("settings", [{}, {"authority_key": "11" * 32}])
 def test_a_class_that_encrypts_and_names_no_schemes_takes_no_set_up_that_nobody_signed(monkeypatch, settings):
-    node = NodeSettings(methods="sense-crypt", openers="authority,clients", **settings)
-    planned = unsigned("sense-crypt", rounds=2, parameters=64, layer_offsets=(0, 64))
-    monkeypatch.setattr(method_class("sense-crypt"), "schemes", ())
+    node = NodeSettings(methods="selective-shield", openers="authority,clients", **settings)
+    planned = unsigned("selective-shield")
+    monkeypatch.setattr(method_class("selective-shield"), "schemes", ())
     with pytest.raises(ParameterError, match="names no schemes"):
         node.checked_setup(planned, simulated=False)
 

@@ -226,8 +226,8 @@ def test_labels_beyond_int64_stay_out_of_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "error", "message"),
     [
-        ({"features": FEATURES.numpy()}, DataError, "labels is not a file"),
-        ({"labels": LABELS.numpy()}, DataError, "features is not a file"),
+        ({"features": FEATURES.numpy()}, DataError, "no archive of plain"),
+        ({"labels": LABELS.numpy()}, DataError, "no archive of plain"),
         (
             {"features": FEATURES.double().numpy(), "labels": LABELS.numpy()},
             ArrayTypeError,
@@ -262,11 +262,11 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
         text = f"{{'descr': '<f4', 'fortran_order': False, {header}".encode()
         with zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
             archive.writestr("features.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
-        with pytest.raises(DataError, match="cannot be read: write it"):
+        with pytest.raises(DataError, match="is damaged, or no archive"):
             load_labelled_samples(tmp_path / "bad.npz")
     for bad in (b"", b"text", content[: len(content) // 2], content[:300] + content[310:], single):
         (tmp_path / "bad.npz").write_bytes(bad)
-        with pytest.raises(DataError, match="cannot be read"):
+        with pytest.raises(DataError, match=r"cannot be read: [\w ]+$|numpy.savez\(.*\)$"):
             load_labelled_samples(tmp_path / "bad.npz")
     for path, why in ((tmp_path / "missing.npz", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(DataError, match=why):

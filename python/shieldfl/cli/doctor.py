@@ -177,8 +177,8 @@ def _print(found: dict[str, Any]) -> None:
             console.print(Text(f"  {label.replace('_', ' '):<20}").append(text), soft_wrap=True)
         console.print()
 
-    chosen = f"which {_VARIABLE} forces" if sets["forced"] else "the best that machine and core have"
-    which = f"{sets['in_use']} of {', '.join(sets['core'])}: {chosen}"
+    chosen = f"which {_VARIABLE} forces" if sets["forced"] else "the best of them that this machine has"
+    which = f"{sets['in_use']} of the core's {', '.join(sets['core'])}: {chosen}"
     section("installation", {**facts, "instruction sets": which})
     section(
         "packages",

@@ -162,11 +162,9 @@ def run(
         of_methods = _settings_of_methods(MethodSettings(selective_shield=shield), compared, assignments)
     if audit and config.task is not None:
         raise typer.BadParameter("attacks are on data sets by name, and not on a task", param_hint="--audit")
-    if compared.seeds and (audit or all_figures or is_given(context, "seed")):
-        raise typer.BadParameter(
-            "give --seed or --seeds, and not both: --audit and --all-figures are of one seed, too",
-            param_hint="--seeds",
-        )
+    if compared.seeds:
+        why = "it is of one seed: give it, or --seeds, and not both"
+        refuse_given(context, ("seed", "audit", "all_figures"), why)
     # torch takes seconds to load, and neither --help nor the other commands need it.
     from shieldfl.cli.run_session import Session
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -158,7 +159,9 @@ class Session:
         files = [] if self.json_file is None or is_stdout(self.json_file) else [str(self.json_file)]
         if self.report is not None:
             files.append(str(self.report if self.seeds else self.report / "index.html"))
-        return f"what was finished is in {' and '.join(files) or 'the output'}"
+        counts = Counter(one.method for run in runs for one in run.methods for _ in one.rounds)
+        done = ", ".join(f"{method} {count}" for method, count in counts.items())
+        return f"finished rounds ({done}) are in {' and '.join(files) or 'the output'}"
 
     def _audited(self) -> dict[str, Any]:
         """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""

@@ -41,7 +41,7 @@ class FrameReport:
     parameters: dict[str, Fact] = field(default_factory=dict)
     """The encryption parameters; empty where the kind has none."""
     description: str = ""
-    """Of a public key: its parameters and what follows from them, in words."""
+    """Of a public key: its parameters and what follows from them, in words. Of a sum key, what it is."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -30,6 +30,7 @@ from shieldfl.authority.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.records import (
     ASK,
+    COUNTED_METRIC,
     HELD,
     MESSAGE,
     MOST_EVENTS,
@@ -47,6 +48,7 @@ from shieldfl.flower.records import (
     model_parts,
     packed,
     said,
+    samples_in,
     update_of,
     with_held,
 )
@@ -239,6 +241,8 @@ class ClientSession:
         self._model_is_kept = True
         self._round = 0
         self._told = msgspec.msgpack.decode(kept[_TOLD], type=Telling) if was else Telling()
+        self.app_counts = True
+        """Whether the number of samples is one that the app's training said."""
         self.clear_metrics = False
         """Whether an app's metrics leave where the method states an epsilon."""
         self._kind: Kind = "set-up"
@@ -349,17 +353,22 @@ class ClientSession:
     def _check_weight(self, content: RecordDict) -> None:
         """Refuse another number of samples than the client counts by.
 
-        Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
+        One that the app said is looked at whichever metric the server names. Not where an epsilon is stated: the server
+        would learn about any of them.
         """
-        weighted_by = str(self._asked.get("weighted-by", ""))
-        if self.method.states_epsilon or not weighted_by:
+        if self.method.states_epsilon:
             return
-        for record in content.metric_records.values():
-            if record.get(weighted_by, self.weight) != self.weight:
-                raise PolicyError(
-                    f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained on "
-                    f"{record[weighted_by]:,}: the number must stay the same in a run"
-                )
+        metrics, names = content.metric_records, {str(self._asked.get("weighted-by"))}
+        if self.app_counts and not self.weight == self.setup.plan.most_weight == 1:
+            samples_in(metrics)
+            names.add(COUNTED_METRIC)
+        for record in metrics.values():
+            for name in names & record.keys():
+                if record[name] != self.weight:
+                    raise PolicyError(
+                        f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained "
+                        f"on {record[name]}: the number must stay the same in a run"
+                    )
 
     def _leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
         """Return which of an app's metrics leave: none where an epsilon holds, or all, and then it holds no longer."""
@@ -508,7 +517,7 @@ class ShieldMod:
                 return session.replied(settings.signed(setup, session.index, session.steps.enrolment()))
         session = ClientSession(memory, session_id, settings.threads)
         session.hear(message.content, asked)
-        session.clear_metrics = self._clear_metrics
+        session.app_counts, session.clear_metrics = self._samples is None, self._clear_metrics
         try:
             answer = session.answered(app, settings.store)
         except Exception as error:

@@ -401,7 +401,7 @@ class App:
         finally:
             after = self._state_of_app()
             self._give_app(before)
-        samples = _samples_in(reply.content.metric_records)
+        samples = samples_in(reply.content.metric_records)
         kept: dict[str, Any] = {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
         self._state[_KEPT] = ConfigRecord({**kept, "state": after, "reply": _bytes_of(reply.content)})
         return samples
@@ -429,7 +429,7 @@ def _records_in(data: bytes) -> RecordDict:
     return recorddict_from_proto(ProtoRecordDict.FromString(data))
 
 
-def _samples_in(metrics: Mapping[str, MetricRecord]) -> int:
+def samples_in(metrics: Mapping[str, MetricRecord]) -> int:
     said_so = [record[COUNTED_METRIC] for record in metrics.values() if COUNTED_METRIC in record]
     if not said_so:
         raise PolicyError(

@@ -17,7 +17,7 @@ from shieldfl.flower.records import BUFFERS
 from shieldfl.methods.registry import MethodSettings, method_class, method_of, named_method
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import PublicSetup
-from shieldfl.settings import Count, Positive, S, Settings, Text, about, read_settings
+from shieldfl.settings import Count, Positive, Settings, Text, about, read_settings
 
 _PREFIX, _NODE_PREFIX = "shieldfl.", "shieldfl-"
 
@@ -104,7 +104,7 @@ class FederationSettings(Settings):
         head = f"{_PREFIX}settings."
         own = {key: value for key, value in run_config.items() if key.startswith(_PREFIX) and value != ""}
         of_method = {key.removeprefix(head): own.pop(key) for key in list(own) if key.startswith(head)}
-        settings = _read(cls, own, _PREFIX)
+        settings = read_settings(cls, own, "the app's configuration", _PREFIX)
         named_method(settings.method)
         methods = MethodSettings()
         return settings, methods.changed(settings.method, of_method) if of_method else methods
@@ -162,7 +162,8 @@ class NodeSettings(Settings):
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:
-        return _read(cls, node_config, _NODE_PREFIX)
+        own = {key: value for key, value in node_config.items() if key.startswith(_NODE_PREFIX)}
+        return read_settings(cls, own, "the node's configuration", _NODE_PREFIX)
 
     def checked_setup(self, message: Message, *, simulated: bool) -> PublicSetup:
         """Return a public set-up that this node takes part in.
@@ -239,8 +240,3 @@ class NodeSettings(Settings):
 
 def listed(text: str) -> list[str]:
     return [one.strip() for one in text.split(",")]
-
-
-def _read(kind: type[S], given: Mapping[str, Any], prefix: str) -> S:
-    own = {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
-    return read_settings(kind, own, f"the configuration {prefix}*")

@@ -319,7 +319,7 @@ def _number(what: str, value: float | torch.Tensor) -> float:
     try:
         return float(torch.as_tensor(value).detach())
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ParameterError(f"{what} must return one number: {error}") from error
+        raise ParameterError(f"{what} must return one number, and gives {type(value).__name__}") from error
 
 
 class LocalTrainer:

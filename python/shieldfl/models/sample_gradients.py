@@ -252,7 +252,7 @@ def named_failures(
 
 
 def first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200].rstrip('.')}"
 
 
 def where_raised(error: Exception, model: nn.Module) -> str:

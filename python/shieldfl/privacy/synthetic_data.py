@@ -90,7 +90,7 @@ def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]
     # compiler and of arithmetic; and what is damaged may need more memory than there is.
     except Exception as error:
         raise DataError(
-            f"{path} cannot be read: write it with numpy.savez(file, features=, labels=), plain arrays ({error})"
+            f"{path} is damaged, or no archive of plain arrays: write it with numpy.savez(file, features=, labels=)"
         ) from error
     if features.dtype != np.float32 or labels.dtype.kind not in "iu":
         raise ArrayTypeError(

@@ -137,12 +137,17 @@ REFUSED = {
     "a metric of many numbers": (
         lambda: regression(metrics={"errors": lambda outputs, targets: outputs - targets}),
         "fedavg",
-        "'errors' must return one number",
+        "'errors' must return one number, and gives Tensor",
+    ),
+    "a class without an output": (
+        lambda: words(model=lambda: nn.Sequential(nn.Embedding(20, 1), nn.Flatten(), nn.Linear(5, 1))),
+        "fedavg",
+        r"is out of bounds\)",
     ),
     "a function without a loss": (
         lambda: regression(train=lambda *_: None),
         "fedavg",
-        "training function must return one number",
+        "training function must return one number, and gives NoneType",
     ),
 }
 

@@ -358,7 +358,8 @@ def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
     except Exception as error:  # whatever a user's model or loss raises
         raise ParameterError(
             f"the model or its loss fails on two samples, features {_kind(features)} and targets {_kind(targets)}: "
-            f"{first_line(error)}. Whole numbers come as int64, all others as float32: convert what should be the other"
+            f"{first_line(error)}. Whole numbers come as int64, all others as float32: convert what should "
+            "be the other"
         ) from error
 
 
