@@ -30,6 +30,7 @@ from shieldfl.authority.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.records import (
     ASK,
+    COUNTED_METRIC,
     HELD,
     MESSAGE,
     MOST_EVENTS,
@@ -337,7 +338,7 @@ class ClientSession:
             if reply.has_error():
                 return reply.error
             update = update_of(reply.content, start, self.layout)
-            self._check_weight(reply.content)
+            self._check_weight(reply.content, was_counted=app.counted[0] is not None)
             self.steps.finish_training(update)
             metrics = self._leaving(reply.content.metric_records)
             records = {name: dict(record) for name, record in metrics.items()}
@@ -346,20 +347,21 @@ class ClientSession:
         app.forget_training()
         return None
 
-    def _check_weight(self, content: RecordDict) -> None:
+    def _check_weight(self, content: RecordDict, *, was_counted: bool) -> None:
         """Refuse another number of samples than the client counts by.
 
         Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
+        What was counted is looked at whatever the server says.
         """
-        weighted_by = str(self._asked.get("weighted-by", ""))
-        if self.method.states_epsilon or not weighted_by:
+        if self.method.states_epsilon:
             return
-        for record in content.metric_records.values():
-            if record.get(weighted_by, self.weight) != self.weight:
-                raise PolicyError(
-                    f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained on "
-                    f"{record[weighted_by]:,}: the number must stay the same in a run"
-                )
+        for name in {str(self._asked.get("weighted-by", "")), COUNTED_METRIC if was_counted else ""} - {""}:
+            for record in content.metric_records.values():
+                if record.get(name, self.weight) != self.weight:
+                    raise PolicyError(
+                        f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained "
+                        f"on {record[name]:,}: the number must stay the same in a run"
+                    )
 
     def _leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
         """Return which of an app's metrics leave: none where an epsilon holds, or all, and then it holds no longer."""
