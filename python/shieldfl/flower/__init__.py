@@ -1,6 +1,7 @@
 """Flower (flwr 1.41 or 1.42) as the engine: ``ShieldStrategy`` in a ServerApp, ``shield_mod`` in a ClientApp.
 
-A ClientApp is a process of its own for every message, so it does not import what a server alone needs.
+Flower's records enter and leave; a ClientApp is a process for each message, and imports nothing that a server alone
+needs. Read ``strategy.py`` first, then ``mod.py`` for a node.
 """
 
 from __future__ import annotations

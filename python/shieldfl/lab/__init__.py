@@ -1,4 +1,4 @@
 """Runs, compares, attacks and predicts methods in one process: nothing outside of it needs it.
 
-Read ``simulation/runner.py`` first.
+Methods and data enter, figures and pages leave. Read ``simulation/runner.py`` first.
 """

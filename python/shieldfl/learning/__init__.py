@@ -1,4 +1,7 @@
-"""A client's local training: models, SGD on its own samples, the update that comes of it."""
+"""A client's local training: models, SGD on its own samples, the update that comes of it.
+
+A starting point and samples enter, a local update leaves. Read ``local_trainer.py`` first.
+"""
 
 __all__ = ["MODELS"]
 

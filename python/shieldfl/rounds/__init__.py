@@ -1,1 +1,4 @@
-"""A round of any method: roles and what they send; read ``driver.py`` first, then ``opening_rule.py``."""
+"""A round of any method: roles and what they send.
+
+Updates and opened sums enter, messages and the next model leave. Read ``driver.py`` first, then ``opening_rule.py``.
+"""

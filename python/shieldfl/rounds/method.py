@@ -1,4 +1,4 @@
-"""The interface of a method, and what its class says of each name that it is found under, and of itself."""
+"""The interface of a method, what its class says of its names, and all of its roles in one process."""
 
 from __future__ import annotations
 

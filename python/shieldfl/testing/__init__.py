@@ -1,6 +1,6 @@
 """What a package with a method of its own tests it with.
 
-Needs pytest, which nothing else of the package imports.
+A method enters, passed or failed tests leave; it alone imports pytest. Read ``conformance.py`` first.
 """
 
 import pytest

@@ -1,1 +1,4 @@
-"""Pages, pictures and files of figures: the same for runs, audits and fleets."""
+"""Pages, pictures and files of figures: the same for runs, audits and fleets.
+
+Results enter, files leave. Read ``page.py`` first.
+"""

@@ -1,4 +1,7 @@
-"""Federated training in one process: data sets, partitions, driver, results."""
+"""Federated training in one process: data sets, partitions, all roles of a method, results.
+
+Methods and a task enter, :class:`ComparedRuns` leaves. Read ``runner.py`` first.
+"""
 
 __all__ = ["DATASETS"]
 

@@ -1,1 +1,1 @@
-"""SelectiveShield."""
+"""SelectiveShield: clients vote on what is encrypted. Read ``method.py`` first."""
