@@ -210,12 +210,9 @@ def _tensor(values: Any, what: str) -> torch.Tensor:
         raise ArrayTypeError(f"{what} are no array of numbers: {error}") from error
     if tensor.ndim == 0:
         raise ArrayTypeError(f"{what} are a single number: give one for each sample")
-    if tensor.dtype in (torch.float16, torch.bfloat16, torch.float64):
-        tensor = tensor.float()
-    elif tensor.dtype not in (torch.float32, torch.int64):
-        if tensor.is_complex():
-            raise ArrayTypeError(f"{what} are complex: give real numbers")
-        tensor = tensor.long()
+    if tensor.is_complex():
+        raise ArrayTypeError(f"{what} are complex: give real numbers")
+    tensor = tensor.float() if tensor.is_floating_point() else tensor.long()
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise DataError(f"{what} have NaN or infinite values: mend or drop those samples")
     # A copy: what the user does to hers, or a metric to ours, is not for the other.
