@@ -469,14 +469,12 @@ class Store(Uncopied):
             self._content = b""
         connection.execute("BEGIN EXCLUSIVE")
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
-        found = tables.fetchall()
-        if found != [(table,) for table in _SCHEMA]:
-            words = (
-                "another version of shieldfl made it, or it was altered. Keep it, and go on with that version"
-                if found
-                else "it is empty. If creating it was cut off, nothing came of it: delete it and create it again"
+        if tables.fetchall() != [(table,) for table in _SCHEMA]:
+            raise WireFormatError(
+                f"{self._path} has not the tables of a store: another version of shieldfl made it, or it was altered. "
+                "Keep it, and go on with that version. If it is empty, and creating it was cut off, delete it and "
+                "create it again"
             )
-            raise WireFormatError(f"{self._path} has not the tables of a store: {words}")
         # Also whether the order of a table is right, by which records are looked for.
         (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if finding != "ok":

@@ -98,7 +98,7 @@ class SessionRequest:
         except (ValueError, RecursionError, ParameterError) as error:
             raise WireFormatError(f"these bytes ask for no session of this version: {error}") from error
         check_plan(plan)
-        settings = MethodSettings().changed(name, changed) if changed else MethodSettings()
+        settings = MethodSettings().changed(name, changed)
         initial = GlobalModel.from_message(message, plan.parameters, plan.buffers)
         nonce = bytes(message["nonce"])
         if len(nonce) != _NONCE_BYTES:

@@ -30,7 +30,6 @@ from shieldfl.authority.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.records import (
     ASK,
-    COUNTED_METRIC,
     HELD,
     MESSAGE,
     MOST_EVENTS,
@@ -79,8 +78,11 @@ class SimulatedMemory:
 
     def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
         head = f"{session.hex()} "
-        kept = {name: one for name, one in self._record.items() if name.startswith(head)}
-        return (0, 0), {name.removeprefix(head): one for name, one in kept.items() if isinstance(one, bytes)}
+        return (0, 0), {
+            name.removeprefix(head): one
+            for name, one in self._record.items()
+            if name.startswith(head) and isinstance(one, bytes)
+        }
 
     def keep(
         self,
@@ -358,17 +360,16 @@ class ClientSession:
         """
         if self.method.states_epsilon:
             return
-        metrics, names = content.metric_records, {str(self._asked.get("weighted-by"))}
+        metrics, name = content.metric_records, str(self._asked.get("weighted-by"))
+        numbers = [record[name] for record in metrics.values() if name in record]
         if self.app_counts and not self.weight == self.setup.plan.most_weight == 1:
-            samples_in(metrics)
-            names.add(COUNTED_METRIC)
-        for record in metrics.values():
-            for name in names & record.keys():
-                if record[name] != self.weight:
-                    raise PolicyError(
-                        f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained "
-                        f"on {record[name]}: the number must stay the same in a run"
-                    )
+            numbers.append(samples_in(metrics))
+        for number in numbers:
+            if number != self.weight:
+                raise PolicyError(
+                    f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained on "
+                    f"{number}: the number must stay the same in a run"
+                )
 
     def _leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
         """Return which of an app's metrics leave: none where an epsilon holds, or all, and then it holds no longer."""

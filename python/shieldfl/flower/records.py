@@ -316,9 +316,16 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRe
     if start.scores is not None:
         numbers["scores"] = start.scores
     multiplier, norm = (0.0, 0.0) if noise is None else (noise.noise_multiplier, noise.max_grad_norm)
-    synthetic = {"synthetic": start.synthetic, "synthetic-share": start.synthetic_share}
-    private = {"private": noise is not None, "noise-multiplier": multiplier, "max-grad-norm": norm}
-    return ConfigRecord({**numbers, **synthetic, **private})
+    return ConfigRecord(
+        {
+            **numbers,
+            "synthetic": start.synthetic,
+            "synthetic-share": start.synthetic_share,
+            "private": noise is not None,
+            "noise-multiplier": multiplier,
+            "max-grad-norm": norm,
+        }
+    )
 
 
 class App:
@@ -402,8 +409,15 @@ class App:
             after = self._state_of_app()
             self._give_app(before)
         samples = samples_in(reply.content.metric_records)
-        kept: dict[str, Any] = {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
-        self._state[_KEPT] = ConfigRecord({**kept, "state": after, "reply": _bytes_of(reply.content)})
+        self._state[_KEPT] = ConfigRecord(
+            {
+                "samples": samples,
+                "given": given,
+                "model": numbers.to_message().to_bytes(),
+                "state": after,
+                "reply": _bytes_of(reply.content),
+            }
+        )
         return samples
 
     def _state_of_app(self) -> bytes:
@@ -477,11 +491,12 @@ def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -
             "this round trains by DP-SGD: the app has to say how many steps it made, at which sample rate, in the "
             f"record {TRAINING!r}"
         )
-    if start.scores is None:
-        return start.trained(model.parameters, model.buffers, None, private)
-    if scores is None:
-        raise ParameterError(
-            f"the method needs scores of the kind {start.scores!r}: return them as the record {SCORES!r}, arrays under "
-            "the names of the model's parameters"
-        )
-    return start.trained(model.parameters, model.buffers, layout.scores_of(scores), private)
+    found = None
+    if start.scores is not None:
+        if scores is None:
+            raise ParameterError(
+                f"the method needs scores of the kind {start.scores!r}: return them as the record {SCORES!r}, arrays "
+                "under the names of the model's parameters"
+            )
+        found = layout.scores_of(scores)
+    return start.trained(model.parameters, model.buffers, found, private)

@@ -14,7 +14,7 @@ from shieldfl.authority.message import Message, Part
 from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.records import BUFFERS
-from shieldfl.methods.registry import MethodSettings, method_class, method_of, named_method
+from shieldfl.methods.registry import MethodSettings, method_class, method_of
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import PublicSetup
 from shieldfl.settings import Count, Positive, Settings, Text, about, read_settings
@@ -105,9 +105,7 @@ class FederationSettings(Settings):
         own = {key: value for key, value in run_config.items() if key.startswith(_PREFIX) and value != ""}
         of_method = {key.removeprefix(head): own.pop(key) for key in list(own) if key.startswith(head)}
         settings = read_settings(cls, own, "the app's configuration", _PREFIX)
-        named_method(settings.method)
-        methods = MethodSettings()
-        return settings, methods.changed(settings.method, of_method) if of_method else methods
+        return settings, MethodSettings().changed(settings.method, of_method)
 
 
 @dataclass(frozen=True)

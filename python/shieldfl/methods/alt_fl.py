@@ -25,6 +25,8 @@ from shieldfl.rounds.method import Method, NamedMethod
 from shieldfl.rounds.plan import FederationPlan, SyntheticDemand
 from shieldfl.settings import Count, NotNegative, Positive, Probability, about
 
+__path__ = ()  # once a package, below which old names are looked for
+
 _ENCRYPTED = RoundKind(encrypts=True)
 _NOISED = RoundKind(noises=True)
 _BOTH = RoundKind(encrypts=True, noises=True)

@@ -49,6 +49,8 @@ from shieldfl.rounds.reports import Note
 from shieldfl.settings import Positive, Settings, about
 from shieldfl.stateful import refuse_unless
 
+__path__ = ()  # once a package, below which old names are looked for
+
 # Far outside of what ranges of float32 lead to, and far inside of what float64 divides without overflow.
 _LEAST_BOUND, _MOST_BOUND = 2.0**-200, 2.0**200
 # Of the standard deviation that ACIQ reads off the range of n normal values: sigma = factor * range / sqrt(2 ln n).

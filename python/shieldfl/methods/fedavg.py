@@ -27,6 +27,8 @@ from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, TrainingSettings, about
 from shieldfl.stateful import refuse_unless
 
+__path__ = ()  # once a package, below which old names are looked for
+
 __all__ = ["FedAvg"]
 
 

@@ -35,6 +35,8 @@ from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Delta, Positive, about
 
+__path__ = ()  # once a package, below which old names are looked for
+
 if TYPE_CHECKING:
     from torch import nn
 

@@ -206,6 +206,8 @@ class MethodSettings:
         refuses.
         """
         entry = self.of(name)
+        if not values:
+            return self
         if entry is None:
             raise ParameterError(f"{name} has no settings")
         known = settings_of(type(entry))
@@ -230,10 +232,7 @@ def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Me
 
 def method_of(setup: PublicSetup) -> Method:
     """Return the method of a public set-up. Raises ParameterError for one that is not known here, or its settings."""
-    settings = MethodSettings()
-    if setup.settings:
-        settings = settings.changed(setup.method, setup.settings)
-    return make_method(setup.method, settings, setup.plan)
+    return make_method(setup.method, MethodSettings().changed(setup.method, setup.settings), setup.plan)
 
 
 def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Module:

@@ -210,12 +210,9 @@ def _tensor(values: Any, what: str) -> torch.Tensor:
         raise ArrayTypeError(f"{what} are no array of numbers: {error}") from error
     if tensor.ndim == 0:
         raise ArrayTypeError(f"{what} are a single number: give one for each sample")
-    if tensor.dtype in (torch.float16, torch.bfloat16, torch.float64):
-        tensor = tensor.float()
-    elif tensor.dtype not in (torch.float32, torch.int64):
-        if tensor.is_complex():
-            raise ArrayTypeError(f"{what} are complex: give real numbers")
-        tensor = tensor.long()
+    if tensor.is_complex():
+        raise ArrayTypeError(f"{what} are complex: give real numbers")
+    tensor = tensor.float() if tensor.is_floating_point() else tensor.long()
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise DataError(f"{what} have NaN or infinite values: mend or drop those samples")
     # A copy: what the user does to hers, or a metric to ours, is not for the other.
@@ -229,7 +226,7 @@ def _classes(*targets: torch.Tensor) -> int:
             "targets are no classes, for which the loss is the cross-entropy by default: give a loss, such as "
             "torch.nn.MSELoss()"
         )
-    lowest, highest = min(int(one.min()) for one in targets), max(int(one.max()) for one in targets)
+    lowest, highest = map(int, torch.cat(targets).aminmax())
     if lowest < 0:
         raise ParameterError(f"classes are counted from 0, and there is a target {lowest}")
     return highest + 1
@@ -248,7 +245,7 @@ def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[I
     if every.min() < 0 or every.max() >= count:
         raise ParameterError(f"a part has a position outside of the {count:,} samples")
     times = np.bincount(every, minlength=count)
-    lost, doubled = int((times == 0).sum()), int((times > 1).sum())
+    lost, doubled = (times == 0).sum(), (times > 1).sum()
     if lost or doubled:
         raise ParameterError(
             f"the partition has {lost:,} of {count:,} samples at no client and {doubled:,} at several: each belongs to "
@@ -263,8 +260,8 @@ def load_task(path: str) -> Task:
     The module is looked for in the folder that the process is in, too. Errors of the module itself pass through.
     Raises ParameterError for a path that leads to nothing, or to no task.
     """
-    module_name, colon, name = path.partition(":")
-    if not (colon and module_name and name):
+    module_name, _, name = path.partition(":")
+    if not (module_name and name):
         raise ParameterError(f"{path!r} is no MODULE:NAME: write my_app:task for what my_app.py calls task")
     here = os.getcwd()
     if here not in sys.path:
