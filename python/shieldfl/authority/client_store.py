@@ -86,7 +86,7 @@ def _read_key(change: Transaction, session: bytes) -> _Key:
             if _was_enrolled(change, session)
             else "this store has no key of the session: enrol first"
         )
-    return decoded(found, _Key)
+    return _Key(*decoded(found, tuple[int, int, bytes, list[str]]))
 
 
 def _scheme_key(change: Transaction, public_key: Any) -> Any:
@@ -97,7 +97,7 @@ def _scheme_key(change: Transaction, public_key: Any) -> Any:
 def _write_key(change: Transaction, session: bytes, key: Any, made: Iterable[str] = ()) -> None:
     """Write a scheme's ``ClientKey``, in the place of the one that there was; ``made`` names its round's frames."""
     secret = key.export_secret()
-    change.put(Place("key", session), encoded(_Key(key.client, key.round, bytes(secret), list(made))))
+    change.put(Place("key", session), encoded([key.client, key.round, bytes(secret), list(made)]))
     secret[:] = bytes(len(secret))
 
 

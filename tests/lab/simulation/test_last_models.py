@@ -76,7 +76,7 @@ def test_what_names_no_model_is_refused_and_what_is_given_is_a_copy():
     result = sf.run("digits", "fedavg", **QUICK)
     for given, words in (
         ({"client": 4}, "no client 4: clients are 0 to 3"),
-        ({"client": -1}, "client must not be negative"),
+        ({"client": -1}, "client must be at least 0"),
         ({"client": 1.0}, "client must be a whole number, not float"),
         ({"cluster": "0"}, "cluster must be a whole number, not str"),
         ({"seed": "0"}, "seed must be a whole number, not str"),

@@ -172,7 +172,7 @@ def test_the_authority_opens_only_what_a_round_of_its_kind_encrypts():
     ("steps", "rate", "words"),
     [
         (0, 0.5, "steps must be at least 1"),
-        (-3, 0.5, "steps must not be negative"),
+        (-3, 0.5, "the number of steps must be at least 1"),
         (1.5, 0.5, "steps must be a whole number"),
         (2, 0.0, "sample rate"),
         (2, 2.0, "sample rate"),
