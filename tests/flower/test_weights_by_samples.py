@@ -518,14 +518,8 @@ def test_layouts_of_other_sizes_and_names_are_refused(probed):
 
 
 def unsigned(method, **plan):
-    sizes = {
-        "clients": 4,
-        "rounds": 2**31 - 1,
-        "min_clients": 3,
-        "server_learning_rate": 1.0,
-        "parameters": 9,
-    }
-    setup = PublicSetup(method, {"delta": 1e-5}, FederationPlan(**sizes | plan), bytes(32), bytes(16))
+    of = {"clients": 4, "rounds": 2**31 - 1, "min_clients": 3, "server_learning_rate": 1.0, "parameters": 9}
+    setup = PublicSetup(method, {"delta": 1e-5}, FederationPlan(**of | plan), bytes(32), bytes(16))
     return Message({"setup": setup.to_bytes()})
 
 
