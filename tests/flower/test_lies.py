@@ -85,9 +85,7 @@ def test_no_weight_of_the_servers_choice_makes_a_sum_one_clients_update(monkeypa
     run = VectorRun(opener="aggregator", weighting="samples", samples=samples)
     with pytest.raises(PolicyError, match="another weight than its number of samples"):
         run.start()
-    assert {number for _, number in run.trained} <= {
-        1
-    }  # by which samples were counted: nothing of it has left
+    assert {number for _, number in run.trained} <= {1}  # by which samples were counted: nothing has left
 
 
 def _other_layout(message):

@@ -226,27 +226,19 @@ def test_labels_beyond_int64_stay_out_of_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "error", "message"),
     [
-        ({"features": FEATURES.numpy()}, DataError, "no archive of plain"),
-        ({"labels": LABELS.numpy()}, DataError, "no archive of plain"),
-        (
-            {"features": FEATURES.double().numpy(), "labels": LABELS.numpy()},
-            ArrayTypeError,
-            "float64 features",
-        ),
-        (
-            {"features": FEATURES.numpy().astype(">f4"), "labels": LABELS.numpy()},
-            ArrayTypeError,
-            "write float32",
-        ),
-        ({"features": FEATURES.numpy(), "labels": LABELS.float().numpy()}, ArrayTypeError, "float32 labels"),
-        ({"features": FEATURES.numpy(), "labels": np.array([None] * 5)}, DataError, "plain arrays"),
+        ({"labels": None}, DataError, "no archive of plain"),
+        ({"features": None}, DataError, "no archive of plain"),
+        ({"features": FEATURES.double().numpy()}, ArrayTypeError, "float64 features"),
+        ({"features": FEATURES.numpy().astype(">f4")}, ArrayTypeError, "write float32"),
+        ({"labels": LABELS.float().numpy()}, ArrayTypeError, "float32 labels"),
+        ({"labels": np.array([None] * 5)}, DataError, "plain arrays"),
     ],
 )
 def test_an_archive_of_other_arrays_is_refused(
     tmp_path: Path, arrays: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    path = tmp_path / "mine.npz"
-    np.savez(path, **arrays)
+    path, given = tmp_path / "mine.npz", {"features": FEATURES.numpy(), "labels": LABELS.numpy()} | arrays
+    np.savez(path, **{name: array for name, array in given.items() if array is not None})
     with pytest.raises(error, match=message):
         load_labelled_samples(path)
 

@@ -124,31 +124,23 @@ REFUSED = {
         "trains by DP-SGD",
     ),
     "DP-SGD by one's own function": (lambda: regression(train=lambda *_: 0.0), "dp-sgd", "trains by DP-SGD"),
-    "scores by each step": (
+    "scores by step": (
         lambda: regression(train=lambda *_: 0.0),
         "selective-shield",
-        "choose another kind of scores",
+        "another kind of scores",
     ),
-    "a loss of many numbers": (
-        lambda: regression(loss=nn.MSELoss(reduction="none")),
-        "full-he",
-        "must return one number",
-    ),
-    "a metric of many numbers": (
-        lambda: regression(metrics={"errors": lambda outputs, targets: outputs - targets}),
+    "losses": (lambda: regression(loss=nn.MSELoss(reduction="none")), "full-he", "must return one number"),
+    "metrics": (
+        lambda: regression(metrics={"e": torch.sub}),
         "fedavg",
-        "'errors' must return one number, and gives Tensor",
+        "'e' must .* number, and gives Tensor",
     ),
-    "a class without an output": (
-        lambda: words(model=lambda: nn.Sequential(nn.Embedding(20, 1), nn.Flatten(), nn.Linear(5, 1))),
+    "no class": (
+        lambda: words(loss=lambda one, two: nn.NLLLoss()(one, two + 9)),
         "fedavg",
-        r"is out of bounds\)",
+        r"bounds\. Whole",
     ),
-    "a function without a loss": (
-        lambda: regression(train=lambda *_: None),
-        "fedavg",
-        "training function must return one number, and gives NoneType",
-    ),
+    "no loss": (lambda: regression(train=lambda *_: None), "fedavg", "function must .* and gives NoneType"),
 }
 
 
