@@ -31,8 +31,8 @@ class BuildInfo(TypedDict):
 def build_info() -> BuildInfo:
     """Return versions, the instruction set and Paillier engine in use, and the default number of threads.
 
-    Raises ParameterError where SHIELDFL_SIMD asks for an instruction set that cannot be had: ``import shieldfl``
-    does too.
+    Raises ParameterError where SHIELDFL_SIMD asks for an instruction set that cannot be had: ``import
+    shieldfl`` does too.
     """
     return {
         "version": _core.__version__,
@@ -92,7 +92,10 @@ EXTRAS = {
     "flower": ("cryptography", "msgspec", "flwr", "httpx"),
     "flower-simulation": ("cryptography", "msgspec", "flwr", "httpx", "ray"),
 }
-"""What each part of the library needs, as indexes name it. A test holds the first two equal to pyproject.toml's."""
+"""What each part of the library needs, as indexes name it.
+
+A test holds the first two equal to pyproject.toml's.
+"""
 
 _LEAST = {"cryptography": "50"}
 """The oldest version that will do, where one is common that lacks what is used: HPKE with ML-KEM-768 and X25519."""
@@ -124,7 +127,10 @@ def require(package: str) -> None:
 
 
 def cryptographic(module: str, what: str) -> Any:
-    """Return a module of ``cryptography.hazmat.primitives``. Raises ShieldError without it; ``what`` needs it."""
+    """Return a module of ``cryptography.hazmat.primitives``.
+
+    Raises ShieldError without it; ``what`` needs it.
+    """
     try:
         return import_module(f"cryptography.hazmat.primitives.{module}")
     except ImportError as error:

@@ -94,8 +94,9 @@ class Mask:
     ) -> Mask:
         """Read a mask frame.
 
-        Give ``expected_size`` for bytes that come from outside, or ``most_positions`` where several sizes are right: a
-        frame of a few bytes can state a mask of 2**31 positions, which takes 256 MiB. Raises WireFormatError.
+        Give ``expected_size`` for bytes that come from outside, or ``most_positions`` where several sizes are
+        right: a frame of a few bytes can state a mask of 2**31 positions, which takes 256 MiB. Raises
+        WireFormatError.
         """
         size = None if expected_size is None else as_unsigned(expected_size, "expected_size")
         data = as_frame(frame)
@@ -174,8 +175,8 @@ class Mask:
     def describe(self, layout: Any) -> list[LayerCount]:
         """Return how many positions of each array it has, in a layout's order.
 
-        ``layout`` is a ``shieldfl.models.ModelLayout``, or a ``ParameterLayout``. Raises ParameterError for one of
-        another size.
+        ``layout`` is a ``shieldfl.models.ModelLayout``, or a ``ParameterLayout``. Raises ParameterError for
+        one of another size.
         """
         if layout.size != self.size:
             raise ParameterError(f"the mask is one of {self.size:,} positions, the layout of {layout.size:,}")
@@ -399,25 +400,28 @@ class Selection:
 def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | None = None) -> Selection:
     """Choose the positions that one client encrypts (SenseCrypt, eqs. 4 to 9).
 
-    Minimises ``cost_weight * k / P - gain_weight * share``, or its form that is not normalised, where ``k`` of the
-    ``P`` positions are chosen and ``share`` is theirs of the scores' sum, under budget and security: exactly, as for
-    every ``k`` the highest scores are the best choice. Sums are compared without rounding. The bound on the mutual
-    information, which no order of the positions is best for, is kept by taking so many of the highest scores that it
-    holds. Where the limits contradict each other the budget wins, and the result tells what falls short.
+    Minimises ``cost_weight * k / P - gain_weight * share``, or its form that is not normalised, where ``k``
+    of the ``P`` positions are chosen and ``share`` is theirs of the scores' sum, under budget and security:
+    exactly, as for every ``k`` the highest scores are the best choice. Sums are compared without rounding.
+    The bound on the mutual information, which no order of the positions is best for, is kept by taking so
+    many of the highest scores that it holds. Where the limits contradict each other the budget wins, and the
+    result tells what falls short.
 
     Where all scores are 0, security holds for the empty mask, and only the mutual information chooses
     positions: the first ones.
 
-    ``scores`` is (P,) float32 or float64, finite and at least 0, 1 <= P <= 2**31; ``weights`` (P,) of their dtype,
-    finite. Raises ArrayTypeError for another dtype or rank, ParameterError for lengths that differ or are 0, or a limit
-    outside of its range, RangeError, which says where, for a value that is NaN, infinite or negative.
+    ``scores`` is (P,) float32 or float64, finite and at least 0, 1 <= P <= 2**31; ``weights`` (P,) of their
+    dtype, finite. Raises ArrayTypeError for another dtype or rank, ParameterError for lengths that differ or
+    are 0, or a limit outside of its range, RangeError, which says where, for a value that is NaN, infinite or
+    negative.
     """
     score_vector = as_vector(scores, (np.float32, np.float64), "the scores")
     weight_vector = as_vector(weights, (score_vector.dtype.type,), "the weights")
     cost, gain = as_real(limits.cost_weight, "cost_weight"), as_real(limits.gain_weight, "gain_weight")
     if not limits.normalised and cost > 0.0 and gain > 0.0:
         total = float(score_vector.sum(dtype=np.float64))
-        # Where all scores are 0, or one is no number, which the core refuses, the weight of the gain does not matter.
+        # Where all scores are 0, or one is no number, which the core refuses, the weight of the gain does not
+        # matter.
         cost, gain = cost * score_vector.size, gain * (total if 0.0 < total < np.inf else 1.0)
     names = ("budget", "exposed_share", "exposure_decay", "information_bits")
     core_limits = _core.SelectionLimits(
@@ -443,8 +447,9 @@ def positions_in_budget(budget: float, size: int) -> int:
 def top_k(scores: Any, k: int, threads: int | None = None) -> Mask:
     """Choose the ``k`` positions with the highest scores; of equal scores the lower positions.
 
-    ``scores`` is (P,) float32 or float64, finite and at least 0. Raises ArrayTypeError for another dtype or rank,
-    ParameterError for k above P, RangeError, which says where, for a score that is NaN, infinite or negative.
+    ``scores`` is (P,) float32 or float64, finite and at least 0. Raises ArrayTypeError for another dtype or
+    rank, ParameterError for k above P, RangeError, which says where, for a score that is NaN, infinite or
+    negative.
     """
     vector = as_vector(scores, (np.float32, np.float64), "the scores")
     return Mask(_core.top_k(vector, as_unsigned(k, "k"), as_threads(threads)))
@@ -455,13 +460,13 @@ def mutual_information(
 ) -> float:
     """Estimate how much the weights outside of ``mask`` tell of all weights: I(W; masked W), in bits (eq. 3).
 
-    A histogram estimate with ``bins`` equal-width bins over the smallest range that holds every weight and 0, the
-    same for both vectors; the masked vector has 0 where ``mask`` chooses. It is at least 0, exactly 0 where all
-    positions are masked, and does not rise when more of them are.
+    A histogram estimate with ``bins`` equal-width bins over the smallest range that holds every weight and 0,
+    the same for both vectors; the masked vector has 0 where ``mask`` chooses. It is at least 0, exactly 0
+    where all positions are masked, and does not rise when more of them are.
 
-    ``weights`` is (P,) float32 or float64, finite, P >= 1; ``bins`` from 1 to 65,536. Raises ArrayTypeError for
-    another dtype or rank, ParameterError for other bins, no weights or a mask of another size, RangeError, which
-    says where, for a weight that is NaN or infinite.
+    ``weights`` is (P,) float32 or float64, finite, P >= 1; ``bins`` from 1 to 65,536. Raises ArrayTypeError
+    for another dtype or rank, ParameterError for other bins, no weights or a mask of another size,
+    RangeError, which says where, for a weight that is NaN or infinite.
     """
     vector = as_vector(weights, (np.float32, np.float64), "the weights")
     return _core.mutual_information(vector, bits_of(mask), as_unsigned(bins, "bins"), as_threads(threads))
@@ -472,11 +477,11 @@ def sense_crypt_budgets(
 ) -> NDArray[np.float64]:
     """Return alpha of each client (SenseCrypt, section 3.2): float64 of shape (K,), in (0, 1].
 
-    Within a cluster, bandwidth and computing speed are each divided by the largest of them; the smaller of the two
-    quotients is divided by the largest such. The fastest client of each cluster gets 1, so a client that is alone
-    does. ``bytes_per_second`` and ``compute_speed`` are of shape (K,), in any units, finite and above zero;
-    ``clusters`` has the cluster of each, from 0, None for a single one. Raises ParameterError, with the
-    position of a wrong value.
+    Within a cluster, bandwidth and computing speed are each divided by the largest of them; the smaller of
+    the two quotients is divided by the largest such. The fastest client of each cluster gets 1, so a client
+    that is alone does. ``bytes_per_second`` and ``compute_speed`` are of shape (K,), in any units, finite and
+    above zero; ``clusters`` has the cluster of each, from 0, None for a single one. Raises ParameterError,
+    with the position of a wrong value.
     """
     rates = _positive(bytes_per_second, "bytes_per_second")
     speeds = _positive(compute_speed, "compute_speed")

@@ -63,7 +63,10 @@ def epsilon_text(epsilon: float) -> str:
 
 
 def ratio_text(value: float, base: float, digits: int = 3) -> str:
-    """Format how many times ``base`` a value is, with 2 or 3 significant digits; empty where that says nothing."""
+    """Format how many times ``base`` a value is, with 2 or 3 significant digits.
+
+    Empty where that says nothing.
+    """
     if not (math.isfinite(value) and math.isfinite(base) and base > 0.0):
         return ""
     ratio = value / base

@@ -1,11 +1,13 @@
-"""Settings, each stated once: a field with its range, its unit and what it is; and the files they are read from.
+"""Settings, each stated once: a field with its range, its unit and what it is.
+
+And the files they are read from.
 
 A setting is a field of a frozen dataclass that derives from :class:`Settings`::
 
     ratio: Annotated[Share, about("the share of the parameters that is encrypted", symbol="p")] = 0.1
 
-The constructor checks it, by msgspec. TOML files, the command line, public set-ups, error texts and the tables of the
-documentation follow from :func:`settings_of`.
+The constructor checks it, by msgspec. TOML files, the command line, public set-ups, error texts and the
+tables of the documentation follow from :func:`settings_of`.
 """
 
 from __future__ import annotations
@@ -374,7 +376,8 @@ def tables_of(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 def read_settings(kind: type[S], table: Mapping[str, Any], where: str, prefix: str = "") -> S:
     """Return what a table states, by names in files after ``prefix``.
 
-    Raises ParameterError that begins with ``where``, or with the name as it stands there, where it has a prefix.
+    Raises ParameterError that begins with ``where``, or with the name as it stands there, where it has a
+    prefix.
     """
     known = {f"{prefix}{key}": setting for key, setting in settings_of(kind).items()}
     refuse_unknown(table, known, where)

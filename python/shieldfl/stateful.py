@@ -1,10 +1,11 @@
 """What of an object changes, declared by name and type, as bytes and back.
 
-A class says in ``changes`` which attributes, or properties that can be set, its steps change and of what types they
-are; those of its bases come before them. A type is a plain one, a dataclass, a class that has ``changes`` itself, one
-with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these. One codec (msgspec) does the rest; then each class's
-``check_changed``, where it has one, raises WireFormatError for values, right in type, that no step leaves: bases' come
-first. Everything else of an object comes from whoever makes it. What must stay where it was made has no copy at all.
+A class says in ``changes`` which attributes, or properties that can be set, its steps change and of what
+types they are; those of its bases come before them. A type is a plain one, a dataclass, a class that has
+``changes`` itself, one with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these. One codec
+(msgspec) does the rest; then each class's ``check_changed``, where it has one, raises WireFormatError for
+values, right in type, that no step leaves: bases' come first. Everything else of an object comes from whoever
+makes it. What must stay where it was made has no copy at all.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def encode_record(record: Mapping[str, Any], seconds: Mapping[str, float]) -> by
 def decode_record(
     data: Buffer, own: object, readers: Mapping[type, Callable[[bytes], Any]]
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Read a record of an object like this one and the times beside it. Raises WireFormatError for what is none.
+    """Read a record of an object like this one and the times beside it.
+
+    Raises WireFormatError for what is none.
 
     ``readers`` take the place of ``from_bytes`` of types whose few bytes may state a lot of memory.
     """

@@ -1,7 +1,7 @@
 """What makes a key authority itself: its secrets, and how they, or a secret key, are kept in a key file.
 
-The file is a line of magic, a line of JSON (public, authenticated) and the encrypted secret: scrypt for the passphrase,
-AES-256-GCM for the secret, both from ``cryptography``.
+The file is a line of magic, a line of JSON (public, authenticated) and the encrypted secret: scrypt for the
+passphrase, AES-256-GCM for the secret, both from ``cryptography``.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _MOST_BYTES = 2**28
 class AuthoritySecrets(Uncopied):
     """What makes a key authority itself: what it signs with, what secrets are sealed to, what opens its answers.
 
-    Drawn from the operating system, or taken from :meth:`export`, then without what opens requests. That is the
-    enrolment key, which goes before the rest does: whoever has recorded requests and gets hold of it later has every
-    client's first key, and from it those of all rounds. Raises ParameterError; ShieldError.
+    Drawn from the operating system, or taken from :meth:`export`, then without what opens requests. That is
+    the enrolment key, which goes before the rest does: whoever has recorded requests and gets hold of it
+    later has every client's first key, and from it those of all rounds. Raises ParameterError; ShieldError.
     """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
@@ -93,7 +93,10 @@ class AuthoritySecrets(Uncopied):
         return bytes(mlkem.private_bytes_raw() + x25519.private_bytes_raw())
 
     def take_enrolment_key(self, key: bytes | None) -> None:
-        """Take what opens requests, None to erase it. Raises ParameterError for the key of another authority."""
+        """Take what opens requests, None to erase it.
+
+        Raises ParameterError for the key of another authority.
+        """
         if key is None:
             self._enrolment = None
             return
@@ -116,8 +119,8 @@ class AuthoritySecrets(Uncopied):
     def unseal(self, request: Buffer, session: bytes) -> tuple[int | str, bytes]:
         """Return who asks to be enrolled in a session, and the secret that it shares from now on, 32 bytes.
 
-        Raises WireFormatError for what is no request, KeyMismatchError for one that was sealed to another authority or
-        for another session, or was altered; PolicyError once the enrolment key was erased.
+        Raises WireFormatError for what is no request, KeyMismatchError for one that was sealed to another
+        authority or for another session, or was altered; PolicyError once the enrolment key was erased.
         """
         client, sealed = read_request(request)
         enrolment = self._enrolment  # read once: it may be erased meanwhile
@@ -132,8 +135,8 @@ class AuthoritySecrets(Uncopied):
             secret = b""
         if len(secret) != SECRET_BYTES:
             raise KeyMismatchError(
-                "the request was sealed to another key authority or for another session, or was altered: make it anew "
-                "from this session's public key"
+                "the request was sealed to another key authority or for another session, or was altered: "
+                "make it anew from this session's public key"
             )
         return client, bytes(secret)
 

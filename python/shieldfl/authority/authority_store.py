@@ -1,6 +1,7 @@
 """The memory of a key authority: whom it has answered, with what, and the clients' keys, in one SQLite file.
 
-Written and on the disk before an answer leaves, so that neither a crash nor a second request makes it give another one.
+Written and on the disk before an answer leaves, so that neither a crash nor a second request makes it give
+another one.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ MOST_ROUNDS_AHEAD = 2**16
 """A round further than this above the oldest that is open is refused: one request would end all rounds between."""
 
 ENROLMENT_HAS_ENDED = (
-    "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key authority "
-    "for clients that come now"
+    "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key "
+    "authority for clients that come now"
 )
 OPENER_HAS_GRANT = (
     "an aggregator was granted the answers of this session before: go on from its state, or begin "
@@ -58,7 +59,10 @@ Keys = Mapping[int, ClientKey]
 
 
 class Grant(NamedTuple):
-    """What a client gets for its enrolment, and what it asked with; who asks with the same again gets the same."""
+    """What a client gets for its enrolment, and what it asked with.
+
+    Who asks with the same again gets the same.
+    """
 
     grant: bytes
     request_digest: bytes | None = None
@@ -132,8 +136,8 @@ def _read_session(change: Transaction, session: bytes) -> _Session:
     begun = decoded(found, _Session)
     if begun.epoch != change.epoch:
         raise PolicyError(
-            f"the session was begun in epoch {begun.epoch}, and a backup of the store was restored since: what was "
-            "answered in between is not known. Begin a new session"
+            f"the session was begun in epoch {begun.epoch}, and a backup of the store was restored since: "
+            "what was answered in between is not known. Begin a new session"
         )
     return begun
 
@@ -145,8 +149,8 @@ def _write_session(change: Transaction, session: bytes, begun: _Session) -> None
 def _check_ahead(round_number: int, begun: _Session) -> None:
     if round_number > begun.oldest_open + MOST_ROUNDS_AHEAD:
         raise PolicyError(
-            f"round {round_number} is more than {MOST_ROUNDS_AHEAD} above {begun.oldest_open}, the oldest that is "
-            "open: go on from there"
+            f"round {round_number} is more than {MOST_ROUNDS_AHEAD} above {begun.oldest_open}, the oldest "
+            "that is open: go on from there"
         )
 
 
@@ -160,7 +164,10 @@ def _check_open(round_number: int, begun: _Session) -> None:
 
 
 def take_keys(change: Transaction, session: bytes, clients: Iterable[int]) -> dict[int, ClientKey]:
-    """Return the keys of clients, to be written again. Raises PolicyError for one that is not enrolled, or revoked."""
+    """Return the keys of clients, to be written again.
+
+    Raises PolicyError for one that is not enrolled, or revoked.
+    """
     held: dict[int, ClientKey | None] = dict.fromkeys(clients)
     asked = list(held)
     for first in range(0, len(asked), _CLIENTS_AT_ONCE):
@@ -205,9 +212,9 @@ def _stored_answer(
             return answer
         if any(client in clients for client, _ in others):
             raise PolicyError(
-                f"a client of this list was answered for in round {occasion.round} with another list or total: the "
-                "difference of the two could be its update. Start a new round, with updates that were in no answered "
-                "list"
+                f"a client of this list was answered for in round {occasion.round} with another list or "
+                "total: the difference of the two could be its update. Start a new round, with updates that "
+                "were in no answered list"
             )
     written = sorted(number for name, number in begun.answers if name == occasion.name)
     if occasion.round == begun.answered and sorted(numbers) != written:
@@ -232,7 +239,10 @@ class AuthorityStore(Store):
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
     def add_session(self, session: bytes, rules: SessionRules) -> None:
-        """Begin a session, 16 bytes, in the epoch that runs; the same one again, by the same rules, changes nothing."""
+        """Begin a session, 16 bytes, in the epoch that runs.
+
+        The same one again, by the same rules, changes nothing.
+        """
         place = placed("session", session)
         as_count(rules.answers_kept, "answers_kept")
         if rules.min_clients < _LEAST_CLIENTS:
@@ -290,7 +300,10 @@ class AuthorityStore(Store):
 
     @contextlib.contextmanager
     def _enrolling(self, sessions: list[bytes], clients: int | None) -> Iterator[Transaction]:
-        """End enrolment afterwards where so many clients are in every one of these sessions; never for None."""
+        """End enrolment afterwards where so many clients are in every one of these sessions.
+
+        Never for None.
+        """
         with self._transaction() as change:
             if _has_ended(change):
                 raise PolicyError(ENROLMENT_HAS_ENDED)
@@ -309,7 +322,10 @@ class AuthorityStore(Store):
         return None if found is None else decoded(found, Grant)
 
     def keep_enrolment_key(self, key: bytes | None) -> bytes | None:
-        """Keep what opens requests, unless there is such a key; return the one that is kept, None once erased."""
+        """Keep what opens requests, unless there is such a key.
+
+        Return the one that is kept, None once erased.
+        """
         with self._transaction() as change:
             if _has_ended(change):
                 return None
@@ -320,7 +336,10 @@ class AuthorityStore(Store):
             return kept
 
     def end_enrolment(self) -> None:
-        """Erase what opens requests, and enrol nobody any more, in any session; a second time changes nothing."""
+        """Erase what opens requests, and enrol nobody any more, in any session.
+
+        A second time changes nothing.
+        """
         with self._transaction() as change:
             if not _has_ended(change):
                 _end_enrolment(change)
@@ -393,8 +412,8 @@ class AuthorityStore(Store):
             min_clients = begun.rules.min_clients
             if len(listed) < min_clients:
                 raise PolicyError(
-                    f"the list names {len(listed)} clients, fewer than min_clients = {min_clients}: wait for more "
-                    "clients before closing the round"
+                    f"the list names {len(listed)} clients, fewer than min_clients = {min_clients}: wait for "
+                    "more clients before closing the round"
                 )
             _check_open(number, begun)
             held = take_keys(change, session, [client for client, _ in listed])
@@ -430,10 +449,11 @@ class AuthorityStore(Store):
                     _write_session(change, place.session, begun._replace(replied=number))
             elif kept != digest:
                 raise PolicyError(
-                    f"phase {place.name!r} of round {place.round} came to another reply: ask with the message that had "
-                    "that"
+                    f"phase {place.name!r} of round {place.round} came to another reply: ask with the "
+                    "message that had that"
                     if place.name
-                    else f"round {place.round} was begun with another first message: begin it as it was, or a later one"
+                    else f"round {place.round} was begun with another first message: begin it as it was, or "
+                    "a later one"
                 )
 
     def row_of_message(self, place: Place) -> int:
@@ -453,8 +473,8 @@ class AuthorityStore(Store):
             (not own or number < own) if place.name else one.round < place.round for one, number, _ in unknown
         ):
             raise PolicyError(
-                f"the store has {len(unknown)} reply(s) that did not come into the state that this authority goes on "
-                "from: pass the same requests on again, in their order, or restore the newest state"
+                f"the store has {len(unknown)} reply(s) that did not come into the state that this authority "
+                "goes on from: pass the same requests on again, in their order, or restore the newest state"
             )
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:

@@ -1,4 +1,7 @@
-"""A client's memory: what it sent in each round, so that nothing is sent twice; read as a whole when it is opened."""
+"""A client's memory: what it sent in each round, so that nothing is sent twice.
+
+Read as a whole when it is opened.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,8 @@ def _read_key(change: Transaction, session: bytes) -> _Key:
     found = change.get(Place("key", session))
     if found is None:
         raise PolicyError(
-            "this store has no key of the session any more, since it was restored from a backup: enrol in a new session"
+            "this store has no key of the session any more, since it was restored from a backup: enrol in a "
+            "new session"
             if _was_enrolled(change, session)
             else "this store has no key of the session: enrol first"
         )
@@ -95,7 +99,10 @@ def _scheme_key(change: Transaction, public_key: Any) -> Any:
 
 
 def _write_key(change: Transaction, session: bytes, key: Any, made: Iterable[str] = ()) -> None:
-    """Write a scheme's ``ClientKey``, in the place of the one that there was; ``made`` names its round's frames."""
+    """Write a scheme's ``ClientKey``, in the place of the one that there was.
+
+    ``made`` names its round's frames.
+    """
     secret = key.export_secret()
     change.put(Place("key", session), encoded([key.client, key.round, bytes(secret), list(made)]))
     secret[:] = bytes(len(secret))
@@ -112,13 +119,14 @@ def _read_enrolment(change: Transaction, session: bytes) -> _Enrolment:
 class ClientStore(Store):
     """The memory of one client, in any number of sessions; the same for every scheme in which clients enrol.
 
-    One frame is made for each session, round, purpose and part: :meth:`encrypt` writes it down, with the key as it
-    stands then, before it returns it. Asked again with the same values it returns the same bytes, and with others it
-    raises, also in another process after this one was ended at any moment. Rounds only go up, and keys with them.
+    One frame is made for each session, round, purpose and part: :meth:`encrypt` writes it down, with the key
+    as it stands then, before it returns it. Asked again with the same values it returns the same bytes, and
+    with others it raises, also in another process after this one was ended at any moment. Rounds only go up,
+    and keys with them.
 
-    A session is named by its public key, which the client has pinned: the store has secrets alone, sealed under its
-    key. From an old copy an earlier round's frame could be made again, and what was recorded since be opened: see
-    :class:`~shieldfl.authority.store.Store`.
+    A session is named by its public key, which the client has pinned: the store has secrets alone, sealed
+    under its key. From an old copy an earlier round's frame could be made again, and what was recorded since
+    be opened: see :class:`~shieldfl.authority.store.Store`.
     """
 
     _kinds, _of_epoch = ("session", "values"), ("key", "enrolment", "frame")
@@ -129,17 +137,18 @@ class ClientStore(Store):
     def enrol(self, public_key: Any, client: int | str, identity: Identity | None = None) -> list[bytes]:
         """Draw what the client will share with each key authority, and return for each the request that says so.
 
-        They are sealed, in the order of the authorities' group: a list of one where there is one. Asked again before
-        all have granted it, it returns the same requests again.
+        They are sealed, in the order of the authorities' group: a list of one where there is one. Asked again
+        before all have granted it, it returns the same requests again.
 
         Parameters
         ----------
         public_key : of the session, as the client has pinned it.
         client : a number below 2**31, or a name.
-        identity : of the authority, or the group of several, for a public key that was read from a frame alone.
+        identity : of the authority, or the group of several, for a public key that was read from a frame
+            alone.
 
-        Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of others;
-        ParameterError.
+        Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of
+        others; ParameterError.
         """
         if identity is not None:
             public_key = public_key.with_identity(identity)
@@ -165,7 +174,9 @@ class ClientStore(Store):
         return requests
 
     def add_key(self, key: Any) -> None:
-        """Take a ``ClientKey`` that was made elsewhere, with what it was granted; use it nowhere else from now on.
+        """Take a ``ClientKey`` that was made elsewhere, with what it was granted.
+
+        Use it nowhere else from now on.
 
         Raises PolicyError where its session has a key here, or had one.
         """
@@ -179,7 +190,8 @@ class ClientStore(Store):
         session = key.public_key.id
         if _was_enrolled(change, session):
             raise PolicyError(
-                "the session has a key in this store, or had one before a backup was restored: enrol in a new session"
+                "the session has a key in this store, or had one before a backup was restored: enrol in a "
+                "new session"
             )
         change.put(Place("session", session), b"")
         change.put(Place("enrolment", session), encoded(enrolment))
@@ -188,8 +200,8 @@ class ClientStore(Store):
     def take_grant(self, public_key: Any, grant: Buffer) -> None:
         """Take what a key authority gave for the enrolment: what lets this client open its answers.
 
-        Raises KeyMismatchError for a grant of another client or session; PolicyError without an enrolment here, as
-        where the key came by :meth:`add_key`.
+        Raises KeyMismatchError for a grant of another client or session; PolicyError without an enrolment
+        here, as where the key came by :meth:`add_key`.
         """
         session = public_key.id
         with self._transaction() as change:
@@ -257,17 +269,18 @@ class ClientStore(Store):
         update, mask, weight, clip : as for the scheme's ``Encryptor``.
         round : the round that the frame is good for; the key moves on to it.
         purpose, part : what is encrypted, and which part of it, below 2**32.
-        repeats : whether the same values may have been encrypted in another round: for what does not depend on data, or
-            may be alike by nature, such as votes. Where all others send the same as well, the difference of two sums
-            is a single client's values. The same are those that are all equal as float32, in the same order, whatever
-            purpose, part or weight they are for; of values that are nearly the same nothing is noticed.
+        repeats : whether the same values may have been encrypted in another round: for what does not depend
+            on data, or may be alike by nature, such as votes. Where all others send the same as well, the
+            difference of two sums is a single client's values. The same are those that are all equal as
+            float32, in the same order, whatever purpose, part or weight they are for; of values that are
+            nearly the same nothing is noticed.
         threads : None for as many as the work is worth.
 
-        Raises PolicyError for other values, mask or weight than the frame that there is was made of; for a round that
-        is over, or more than 2**16 ahead; for values that were encrypted in another round, unless they ``repeats``; and
-        without a key of the session. DataError for a disk that fails. Then there is no frame, and no key has moved.
-        ParameterError for a purpose that is no text of 1 to 255 bytes, and for other types than these. Raises as the
-        ``Encryptor`` does for what cannot be encrypted.
+        Raises PolicyError for other values, mask or weight than the frame that there is was made of; for a
+        round that is over, or more than 2**16 ahead; for values that were encrypted in another round, unless
+        they ``repeats``; and without a key of the session. DataError for a disk that fails. Then there is no
+        frame, and no key has moved. ParameterError for a purpose that is no text of 1 to 255 bytes, and for
+        other types than these. Raises as the ``Encryptor`` does for what cannot be encrypted.
         """
         session = public_key.id
         place = _frame_at(session, round, purpose, part)
@@ -289,8 +302,8 @@ class ClientStore(Store):
             if found is not None:
                 if found[:_MADE_OF_BYTES] != made_of:
                     raise PolicyError(
-                        f"a frame of round {place.round} was made for this purpose and part from something else, and "
-                        "may have been sent: send that again, or begin a later round"
+                        f"a frame of round {place.round} was made for this purpose and part from something "
+                        "else, and may have been sent: send that again, or begin a later round"
                     )
                 return found[_MADE_OF_BYTES:]
             kept = _read_key(change, session)
@@ -302,8 +315,8 @@ class ClientStore(Store):
             first = change.get(values_at)
             if not repeats and first is not None and first != encoded(place.round):
                 raise PolicyError(
-                    "these values were encrypted in another round: in two sums they could be told from the others'. "
-                    "Train on, and send another update"
+                    "these values were encrypted in another round: in two sums they could be told from the "
+                    "others'. Train on, and send another update"
                 )
             key = _scheme_key(change, public_key)
             encryptor = scheme_of(public_key).Encryptor(key, threads, purpose=purpose, part=part)
@@ -325,8 +338,8 @@ class ClientStore(Store):
     def close_round(self, public_key: Any, round: int) -> None:
         """End a round, and all below it: their key is overwritten, and what was not sent is not sent any more.
 
-        The frames that were made stay to be sent again, until one of a later round is made. Raises PolicyError without
-        a key of the session, and for a round more than 2**16 ahead.
+        The frames that were made stay to be sent again, until one of a later round is made. Raises
+        PolicyError without a key of the session, and for a round more than 2**16 ahead.
         """
         session, number = public_key.id, as_number(round, "round")
         with self._transaction() as change:

@@ -1,6 +1,7 @@
 """Key authorities: the only holders of secret keys, and the keepers of what may be opened with them.
 
-A pair of keys opens totals. Where clients enrol, an authority answers who is in a total with what opens it, once.
+A pair of keys opens totals. Where clients enrol, an authority answers who is in a total with what opens it,
+once.
 """
 
 from __future__ import annotations
@@ -65,33 +66,36 @@ SessionKey = TypeVar("SessionKey", bound=EnrolledPublicKey)
 
 _MANIFEST_DOMAIN = b"shieldfl session 1\0"
 _SETTLED = struct.Struct("<Q")
-"""What follows the authority's own secrets in a key file: ``most_values``; then the group, where it is in one."""
+"""What follows the authority's own secrets in a key file: ``most_values``.
+
+Then the group, where it is in one.
+"""
 
 
 class KeyAuthority(TotalOpener[Key]):
     """Makes keys of a scheme, gives away what is public of them, and opens totals, or answers for those who do.
 
-    It makes a :class:`KeyPairAuthority`, or, where clients enrol, a :class:`SumKeyAuthority`, which takes more
-    settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients and a second, different total
-    of a round: the difference of two totals can be one client's update. The same total gives the same values again,
-    so that a lost answer can be asked for again.
+    It makes a :class:`KeyPairAuthority`, or, where clients enrol, a :class:`SumKeyAuthority`, which takes
+    more settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients and a second,
+    different total of a round: the difference of two totals can be one client's update. The same total gives
+    the same values again, so that a lost answer can be asked for again.
 
-    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
-    ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update
-    under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
+    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its
+    own ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it
+    every update under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
     :class:`~shieldfl.authority.round_keys.RoundKeys`.
 
     Parameters
     ----------
     params : of a scheme. A Paillier key takes seconds to make.
-    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``. Below 3
-        a sum hides nothing among those who know one of its parts: say so on purpose.
-    one_total_per_round : False gives up the protection against differences, and computes each answer anew; of a pair of
-        keys alone.
+    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
+        Below 3 a sum hides nothing among those who know one of its parts: say so on purpose.
+    one_total_per_round : False gives up the protection against differences, and computes each answer anew; of
+        a pair of keys alone.
     threads : for opening; None for as many as the work is worth.
-    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever takes part
-        can encrypt any weight, also a negative one, so a mean is given only where the sum of all is one that weights
-        within these bounds can have. By default 1/64 and 1.
+    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever
+        takes part can encrypt any weight, also a negative one, so a mean is given only where the sum of all
+        is one that weights within these bounds can have. By default 1/64 and 1.
     """
 
     @overload
@@ -118,10 +122,11 @@ class KeyAuthority(TotalOpener[Key]):
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write what makes the authority itself, under the passphrase; file mode 0600.
 
-        A pair of keys with what was opened so far: save again after opening, or a restarted authority forgets which
-        totals it opened. Where clients enrol, once, before the first one does: what happens afterwards is in its store,
-        and :meth:`load` needs both. Needs the ``cryptography`` package. Raises PolicyError for an authority whose
-        memory ends with the process, and for keys that were wiped; ParameterError for an empty passphrase; OSError.
+        A pair of keys with what was opened so far: save again after opening, or a restarted authority forgets
+        which totals it opened. Where clients enrol, once, before the first one does: what happens afterwards
+        is in its store, and :meth:`load` needs both. Needs the ``cryptography`` package. Raises PolicyError
+        for an authority whose memory ends with the process, and for keys that were wiped; ParameterError for
+        an empty passphrase; OSError.
         """
         contents = self.contents()
         try:
@@ -147,12 +152,13 @@ class KeyAuthority(TotalOpener[Key]):
         threads : for opening; None for as many as the work is worth.
         store : the path that the authority was made with, where clients enrol.
         at_least : a position that the store is known to have reached: an older file is refused.
-        restored : the store is a backup. Its sessions end, and the authority that is returned begins a new one, in a
-            new epoch: save it again, and have clients enrol anew.
+        restored : the store is a backup. Its sessions end, and the authority that is returned begins a new
+            one, in a new epoch: save it again, and have clients enrol anew.
 
         Raises KeyMismatchError for a wrong passphrase, an altered file or the store of another authority;
-        WireFormatError for no key file at all, and a damaged store; PolicyError for an old copy of a store, and for one
-        that another process holds; DataError; ParameterError for a store that is missing, or is there for nothing.
+        WireFormatError for no key file at all, and a damaged store; PolicyError for an old copy of a store,
+        and for one that another process holds; DataError; ParameterError for a store that is missing, or is
+        there for nothing.
         """
         contents = read_key_file(Path(path), passphrase)
         scheme = _scheme_of_key_frame(contents.public_key)
@@ -177,8 +183,8 @@ class KeyAuthority(TotalOpener[Key]):
             contents.secret[:] = bytes(len(contents.secret))
         if group and restored:
             raise PolicyError(
-                "several authorities begin a new session together: open the store with restored=True, and settle "
-                "one by session_key, in which the group says the new epoch"
+                "several authorities begin a new session together: open the store with restored=True, and "
+                "settle one by session_key, in which the group says the new epoch"
             )
         identity = AuthorityGroup.from_bytes(group) if group else owner.identity
         memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
@@ -186,8 +192,8 @@ class KeyAuthority(TotalOpener[Key]):
             if not restored and not memory.has_session(public_key.id):
                 # A session that is begun here would forget what another copy of the store has answered in it.
                 raise PolicyError(
-                    "the store does not have the session of this key file: open the store that it was saved beside; "
-                    "if that is lost, begin a new session with restored=True"
+                    "the store does not have the session of this key file: open the store that it was saved "
+                    "beside; if that is lost, begin a new session with restored=True"
                 )
             return SumKeyAuthority(
                 public_key.parameters,
@@ -216,12 +222,14 @@ def _scheme_of_key_frame(public_key: bytes) -> Scheme:
 
 
 class KeyPairAuthority(KeyAuthority[Key]):
-    """Holds one secret key, and opens one total of each round with it; a key opens 2^32 coefficients, then nothing.
+    """Holds one secret key, and opens one total of each round with it.
 
-    A total that is asked for again gets the answer that it got, not another computation: whoever sees a right and a
-    faulty one of a Paillier total knows the key. Memory is bounded by keeping the newest alone; an older total is
-    opened again, with the same result and all checks. The number of clients is what the total states: an aggregator
-    that lies about it is outside the threat model (docs/threat-model.md).
+    A key opens 2^32 coefficients, then nothing.
+
+    A total that is asked for again gets the answer that it got, not another computation: whoever sees a right
+    and a faulty one of a Paillier total knows the key. Memory is bounded by keeping the newest alone; an
+    older total is opened again, with the same result and all checks. The number of clients is what the total
+    states: an aggregator that lies about it is outside the threat model (docs/threat-model.md).
 
     Parameters
     ----------
@@ -266,7 +274,10 @@ class KeyPairAuthority(KeyAuthority[Key]):
 
     @classmethod
     def of_contents(cls, contents: Contents, *, threads: int | None = None) -> KeyPairAuthority:
-        """Make an authority of what :meth:`contents` gave, whose secret is overwritten. Raises WireFormatError."""
+        """Make an authority of what :meth:`contents` gave, whose secret is overwritten.
+
+        Raises WireFormatError.
+        """
         try:
             scheme = _scheme_of_key_frame(contents.public_key)
             pair = scheme.PublicKey._core_class
@@ -288,8 +299,8 @@ class KeyPairAuthority(KeyAuthority[Key]):
             if self.one_total_per_round:
                 if before not in (None, digest):
                     raise PolicyError(
-                        f"a different total of round {total.round} was opened before: the difference of the two could "
-                        "be one client's update. Start a new round"
+                        f"a different total of round {total.round} was opened before: the difference of the "
+                        "two could be one client's update. Start a new round"
                     )
                 if self._newest is not None and self._newest[0] == digest:
                     sums, weight_sum = self._newest[1]
@@ -297,8 +308,8 @@ class KeyPairAuthority(KeyAuthority[Key]):
             cost = 0 if before == digest else more  # the same sums once more tell nothing more
             if self.opened_coefficients + cost > MOST_OPENED_COEFFICIENTS:
                 raise PolicyError(
-                    f"this key has opened {self.opened_coefficients:,} coefficients, and {more:,} more would pass the "
-                    f"{MOST_OPENED_COEFFICIENTS:,} that one key may: make a new key authority"
+                    f"this key has opened {self.opened_coefficients:,} coefficients, and {more:,} more would "
+                    f"pass the {MOST_OPENED_COEFFICIENTS:,} that one key may: make a new key authority"
                 )
             sums, weight_sum = self._held_decryptor().open(total.parsed, self._threads)
             # Noted before it leaves.
@@ -368,8 +379,9 @@ def session_key(
 class SumKeyAuthority(KeyAuthority[SessionKey]):
     """Shares a key with each client, and gives for each round one answer: what opens the total of those who are in it.
 
-    It needs the list of participants and a digest of the total, never the total itself. Whom it has answered for, with
-    what, is in its store before an answer leaves: a client is answered for once in each round, purpose and part.
+    It needs the list of participants and a digest of the total, never the total itself. Whom it has answered
+    for, with what, is in its store before an answer leaves: a client is answered for once in each round,
+    purpose and part.
 
     Parameters
     ----------
@@ -379,14 +391,16 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
     threads, weight_bounds : as for :class:`KeyAuthority`.
     most_values : the most that a total may have.
     owner : the authority's own secrets; None draws them.
-    store : its memory, or the path of a file to make for it; None for one that ends with the process. What is in a file
-        outlives the process together with what :meth:`save` wrote: see there.
-    public_key : of a session that was settled before, by :func:`session_key`; None begins one, in the store's epoch.
-        Where it has several authorities, this one is among them, and gives its own part of every answer.
-    purpose : what the totals that it opens itself are of, as for ``Encryptor``; None for whatever they are of.
+    store : its memory, or the path of a file to make for it; None for one that ends with the process. What is
+        in a file outlives the process together with what :meth:`save` wrote: see there.
+    public_key : of a session that was settled before, by :func:`session_key`; None begins one, in the store's
+        epoch. Where it has several authorities, this one is among them, and gives its own part of every
+        answer.
+    purpose : what the totals that it opens itself are of, as for ``Encryptor``; None for whatever they are
+        of.
 
-    Raises ParameterError, ShieldError where the ``cryptography`` package is missing, PolicyError for a session of
-    another epoch than the store's, and what the store raises.
+    Raises ParameterError, ShieldError where the ``cryptography`` package is missing, PolicyError for a
+    session of another epoch than the store's, and what the store raises.
     """
 
     _why_uncopied = "holds clients' keys and is neither copied nor pickled: open its store where it is used"
@@ -453,15 +467,16 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         newest = 0 if store is None else store.position.epoch
         if began != newest and not (store is not None and store.has_session(public_key.id)):
             raise PolicyError(
-                f"the session was not begun in epoch {newest}, in which the store is. A store that was restored begins "
-                "new sessions alone"
+                f"the session was not begun in epoch {newest}, in which the store is. A store that was "
+                "restored begins new sessions alone"
             )
 
     def enrol(self, client: int | str) -> Any:
         """Enrol a client in the same process, and return its secret ``ClientKey``, which can open answers.
 
-        ``client`` is a number below 2**31, or a name. Raises PolicyError for one that was enrolled before, revoked or
-        not; ParameterError, also in a session of several authorities, each of which accepts a request of its own.
+        ``client`` is a number below 2**31, or a name. Raises PolicyError for one that was enrolled before,
+        revoked or not; ParameterError, also in a session of several authorities, each of which accepts a
+        request of its own.
         """
         if len(self.public_key.authorities) > 1:
             raise ParameterError(
@@ -479,9 +494,10 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
     def accept(self, request: Buffer) -> int | str:
         """Enrol who sent a request, as ``ClientKey.request`` made it, and return its name or number.
 
-        Whoever calls this vouches for the channel: that the request came from whom it names, and not from whoever
-        carries ciphertexts, who could enrol inventions. Raises WireFormatError; KeyMismatchError for a request to
-        another authority or session; PolicyError for a client that was enrolled before, and once enrolment has ended.
+        Whoever calls this vouches for the channel: that the request came from whom it names, and not from
+        whoever carries ciphertexts, who could enrol inventions. Raises WireFormatError; KeyMismatchError for
+        a request to another authority or session; PolicyError for a client that was enrolled before, and once
+        enrolment has ended.
         """
         client, secret = self._owner.unseal(request, self._session)
         self._enrol(client, secret, hashlib.sha256(as_frame(request)).digest())
@@ -490,8 +506,8 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
     def end_enrolment(self) -> None:
         """Erase what opens requests, in memory and in the store: nobody is enrolled any more, in any of its sessions.
 
-        Call it when the last client is enrolled: from then on requests that somebody has recorded tell nothing,
-        whatever is stolen from this authority. It goes on answering, also after a restart.
+        Call it when the last client is enrolled: from then on requests that somebody has recorded tell
+        nothing, whatever is stolen from this authority. It goes on answering, also after a restart.
         """
         self._store.end_enrolment()
         self._owner.take_enrolment_key(None)
@@ -507,14 +523,19 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         self._store.enrol(self._session, self.shared(client, secret), grants)
 
     def grant(self, client: int | str) -> bytes:
-        """Return what lets an enrolled client open answers, sealed for it alone. Raises PolicyError for others."""
+        """Return what lets an enrolled client open answers, sealed for it alone.
+
+        Raises PolicyError for others.
+        """
         found = self._store.grant(self._session, client_number(client))
         if found is None:
             raise PolicyError(f"client {client!r} is not enrolled: accept its request first")
         return found.grant
 
     def revoke(self, client: int | str) -> None:
-        """Delete a client's key: no list that names it is answered any more. Raises PolicyError; ParameterError.
+        """Delete a client's key: no list that names it is answered any more.
+
+        Raises PolicyError; ParameterError.
 
         What it was granted it keeps: it can open answers of this session until another one begins.
         """
@@ -523,10 +544,10 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
     def sum_key(self, request: Buffer) -> bytes:
         """Answer who is in a total with what opens it, signed for this request and sealed for those with a grant.
 
-        The same request gets the same bytes, for the newest rounds. Raises WireFormatError; KeyMismatchError for a
-        request of another session; PolicyError for lists below ``min_clients``, with duplicates, or with clients that
-        are not enrolled, were revoked or answered for in this round before, for more than ``most_values`` values, and
-        for rounds that are over.
+        The same request gets the same bytes, for the newest rounds. Raises WireFormatError; KeyMismatchError
+        for a request of another session; PolicyError for lists below ``min_clients``, with duplicates, or
+        with clients that are not enrolled, were revoked or answered for in this round before, for more than
+        ``most_values`` values, and for rounds that are over.
         """
         frame = bytes(as_frame(request))
         asked = self._scheme.PublicKey.read_request(frame)
@@ -534,8 +555,8 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
             raise KeyMismatchError("the request is of another session: ask the authority of that one")
         if asked.count > self.most_values:
             raise PolicyError(
-                f"the request is for {asked.count:,} values, more than the {self.most_values:,} that were settled: "
-                "raise most_values, or send the model in parts"
+                f"the request is for {asked.count:,} values, more than the {self.most_values:,} that were "
+                "settled: raise most_values, or send the model in parts"
             )
         return self._store.answer(
             self._session,
@@ -547,7 +568,10 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         )
 
     def sum_key_for(self, round_number: int, purpose: str, request: Buffer) -> bytes:
-        """Answer as :meth:`sum_key` does a request of this round and purpose. Raises PolicyError for another one's."""
+        """Answer as :meth:`sum_key` does a request of this round and purpose.
+
+        Raises PolicyError for another one's.
+        """
         asked = self._scheme.PublicKey.read_request(request)
         if (asked.round, asked.purpose) != (round_number, purpose_id(purpose)):
             raise PolicyError(
@@ -606,8 +630,8 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         """Return what makes the authority itself, whose secret the receiver overwrites."""
         if self._store._path is MEMORY:
             raise PolicyError(
-                "this authority's memory ends with the process, and without it nothing goes on: make the authority "
-                "with store=, the path of a file"
+                "this authority's memory ends with the process, and without it nothing goes on: make the "
+                "authority with store=, the path of a file"
             )
         identity: Any = self.public_key.identity
         group = identity.to_bytes() if len(self.public_key.authorities) > 1 else b""

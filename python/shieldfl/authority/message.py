@@ -43,14 +43,15 @@ class Message(dict[str, Part]):
                 fits = False
             if not fits:
                 raise ParameterError(
-                    f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} bytes"
+                    f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} "
+                    "bytes"
                 )
             if isinstance(part, bytes):
                 continue
             if not isinstance(part, memoryview) or not (part.contiguous and part.ndim == part.itemsize == 1):
                 raise ParameterError(
-                    f"a message's part is bytes, or a view of flat contiguous bytes, not {type(part).__name__}: pass "
-                    "bytes(...), or memoryview(...).cast('B')"
+                    "a message's part is bytes, or a view of flat contiguous bytes, not "
+                    f"{type(part).__name__}: pass bytes(...), or memoryview(...).cast('B')"
                 )
 
     def __missing__(self, name: str) -> NoReturn:
@@ -129,7 +130,10 @@ class Message(dict[str, Part]):
 
 
 def piece_of_each(joined: Part, authorities: int) -> list[Part]:
-    """Return each authority's piece: all are of one length. Raises WireFormatError for a part without such pieces."""
+    """Return each authority's piece: all are of one length.
+
+    Raises WireFormatError for a part without such pieces.
+    """
     length, rest = divmod(len(joined), authorities)
     if rest:
         raise WireFormatError(f"this is not something of each of {authorities} key authorities")

@@ -32,7 +32,10 @@ NO_PATH = "the path of a store has characters that none has"
 
 
 def sync_folder(path: Path) -> None:
-    """See to it that a file which was made, or put into place, is found there after a power failure. Raises OSError."""
+    """See to it that a file which was made, or put into place, is found there after a power failure.
+
+    Raises OSError.
+    """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -43,8 +46,8 @@ def sync_folder(path: Path) -> None:
 class HeldFile(Uncopied):
     """Keeps other processes, and a second holder in this one, from a file, and tells whether it is still in its place.
 
-    SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it, say. This one
-    goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
+    SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it,
+    say. This one goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
     """
 
     _why_uncopied = "holds a lock and is neither copied nor pickled"
@@ -96,14 +99,15 @@ class HeldFile(Uncopied):
             ) from error
         if there is None or (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
             raise PolicyError(
-                f"the store {self._path} was moved, deleted or replaced while it was held here: close it, and put the "
-                f"newest file back, or open a backup with restored=True. {self._nothing}"
+                f"the store {self._path} was moved, deleted or replaced while it was held here: close it, "
+                f"and put the newest file back, or open a backup with restored=True. {self._nothing}"
             )
 
 
 def _close(descriptor: int, process: int) -> None:
     with contextlib.suppress(OSError):
-        # A child that was forked has the same lock, until it has closed its descriptor; it must not unlock this one's.
+        # A child that was forked has the same lock, until it has closed its descriptor; it must not unlock
+        # this one's.
         if os.getpid() == process:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
@@ -113,8 +117,8 @@ _HELD: weakref.WeakSet[HeldFile] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    # A lock is held for as long as any process has the descriptor: else one that was forked would keep the file from
-    # whoever goes on once this process has ended.
+    # A lock is held for as long as any process has the descriptor: else one that was forked would keep the
+    # file from whoever goes on once this process has ended.
     for held in list(_HELD):
         held.close()
 
@@ -147,7 +151,10 @@ def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
 
 
 def write_private_file(path: Path, *pieces: bytes) -> None:
-    """Write a file with mode 0600; an existing one is replaced in one step, and is there after a power failure."""
+    """Write a file with mode 0600.
+
+    An existing one is replaced in one step, and is there after a power failure.
+    """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -163,7 +170,9 @@ def write_private_file(path: Path, *pieces: bytes) -> None:
 
 
 def drawn_key(path: Path, length: int) -> bytes:
-    """Return a file's random bytes, which are drawn the first time; of several processes the first one's count.
+    """Return a file's random bytes, which are drawn the first time.
+
+    Of several processes the first one's count.
 
     Raises DataError for a file of another length, OSError.
     """
@@ -181,7 +190,10 @@ def drawn_key(path: Path, length: int) -> bytes:
 
 @contextlib.contextmanager
 def disk_errors_as(text: str) -> Iterator[None]:
-    """Have what a disk refuses raised as DataError with this text; one that says more already passes as it is."""
+    """Have what a disk refuses raised as DataError with this text.
+
+    One that says more already passes as it is.
+    """
     try:
         yield
     except DataError:

@@ -1,4 +1,7 @@
-"""The state of a role as it is kept, bound to session and role; and the folder of a run that can be gone on with."""
+"""The state of a role as it is kept, bound to session and role.
+
+And the folder of a run that can be gone on with.
+"""
 
 from __future__ import annotations
 
@@ -117,8 +120,8 @@ class RunFolder:
 
     def _disk(self) -> AbstractContextManager[None]:
         return disk_errors_as(
-            f"the checkpoint in {self.folder} cannot be read or written: look at its permissions, and whether the disk "
-            "is full"
+            f"the checkpoint in {self.folder} cannot be read or written: look at its permissions, and "
+            "whether the disk is full"
         )
 
     @property
@@ -160,7 +163,10 @@ class RunFolder:
         return hashlib.sha256(content).digest()
 
     def read_beside(self, name: str, digest: bytes) -> bytes:
-        """Return what :meth:`write_beside` wrote. Raises DataError, and WireFormatError for another file's content."""
+        """Return what :meth:`write_beside` wrote.
+
+        Raises DataError, and WireFormatError for another file's content.
+        """
         with self._disk():
             content = (self.folder / name).read_bytes()
         if not hmac.compare_digest(hashlib.sha256(content).digest(), digest):

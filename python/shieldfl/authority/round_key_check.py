@@ -1,8 +1,8 @@
 """A round's public keys, model and answers, as they are taken: signed by the key authority for that round.
 
-A CKKS pair serves one round (docs/threat-model.md), so a key that comes with a round has to be told from one that
-somebody else made, or that an earlier round had. So has an answer that says which positions are encrypted: whoever
-passes on another one reads what it leaves out.
+A CKKS pair serves one round (docs/threat-model.md), so a key that comes with a round has to be told from one
+that somebody else made, or that an earlier round had. So has an answer that says which positions are
+encrypted: whoever passes on another one reads what it leaves out.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def ed25519() -> Any:
 def signed_bytes(domain: bytes, session: bytes, round_number: int, name: str, content: bytes) -> bytes:
     """Return what a signature covers: a domain tag, the session (16 bytes), round, name and content.
 
-    Of a key, the name is its purpose and the content its frame; of a model, its part's and SHA-256 of who is invited
-    with the digest; of an answer, the phase and the digest.
+    Of a key, the name is its purpose and the content its frame; of a model, its part's and SHA-256 of who is
+    invited with the digest; of an answer, the phase and the digest.
     """
     named = name.encode()
     return domain + session + struct.pack("<QB", round_number, len(named)) + named + content
@@ -162,14 +162,15 @@ class RoundKeyCheck:
             return self.session_key(purpose)
         if _KEY + purpose not in message or _SIGNATURE + purpose not in message:
             raise PolicyError(
-                f"the first message of round {round_number} brings no signed key for {purpose!r}: have the key "
-                "authority begin the round, and pass on what it returns"
+                f"the first message of round {round_number} brings no signed key for {purpose!r}: have the "
+                "key authority begin the round, and pass on what it returns"
             )
         frame = bytes(message[_KEY + purpose])
         if not self._has_signed(message[_SIGNATURE + purpose], KEY_DOMAIN, round_number, purpose, frame):
             raise KeyMismatchError(
-                f"the key for {purpose!r} was not signed by this federation's key authority for round {round_number}, "
-                "so nothing is encrypted under it: get the round's first message from the authority again"
+                f"the key for {purpose!r} was not signed by this federation's key authority for round "
+                f"{round_number}, so nothing is encrypted under it: get the round's first message from the "
+                "authority again"
             )
         return self.read_frame(frame, purpose)
 
@@ -183,8 +184,8 @@ class RoundKeyCheck:
         name = own if own in message else model_signature_name()
         if name not in message or INVITED not in message:
             raise PolicyError(
-                f"the first message of round {round_number} brings no signature of its model, or does not say who is "
-                "invited: have the key authority begin the round, and pass on what it returns"
+                f"the first message of round {round_number} brings no signature of its model, or does not "
+                "say who is invited: have the key authority begin the round, and pass on what it returns"
             )
         read = [purpose for purpose in self.parameters if _KEY + purpose in message]
         keys = [kind + purpose for purpose in read for kind in (_KEY, _SIGNATURE)]
@@ -192,17 +193,17 @@ class RoundKeyCheck:
         content += digest_of_parts(message, but=[name, INVITED, *keys])
         if not self._has_signed(message[name], MODEL_DOMAIN, round_number, name, content):
             raise KeyMismatchError(
-                f"the model was not signed by this federation's key authority for round {round_number} and those who "
-                "are said to be invited, so nothing is trained from it: get the round's first message from the "
-                "authority again"
+                f"the model was not signed by this federation's key authority for round {round_number} and "
+                "those who are said to be invited, so nothing is trained from it: get the round's first "
+                "message from the authority again"
             )
 
     def check_answer(self, answer: Message, round_number: int, phase: str) -> None:
         """Raise PolicyError for an answer without a signature, KeyMismatchError unless all of it was signed."""
         if ANSWER_SIGNATURE not in answer:
             raise PolicyError(
-                f"the answer to phase {phase!r} of round {round_number} brings no signature: ask the key authority, "
-                "and pass on what it returns"
+                f"the answer to phase {phase!r} of round {round_number} brings no signature: ask the key "
+                "authority, and pass on what it returns"
             )
         digest = digest_of_parts(answer, but=[ANSWER_SIGNATURE])
         if not self._has_signed(answer[ANSWER_SIGNATURE], ANSWER_DOMAIN, round_number, phase, digest):
@@ -224,7 +225,10 @@ class RoundKeyCheck:
             return False
 
     def read_frame(self, frame: bytes, purpose: str) -> PublicKey:
-        """Read a key whose signature was looked at. Raises KeyMismatchError for other parameters, WireFormatError."""
+        """Read a key whose signature was looked at.
+
+        Raises KeyMismatchError for other parameters, WireFormatError.
+        """
         own = self.parameters[purpose]
         if self.enrols:
             key = self.session_key(purpose)
@@ -238,7 +242,10 @@ class RoundKeyCheck:
 
 
 class RoundKeyReader:
-    """The keys of the round that a client or the aggregator is in; those of earlier rounds are not taken again."""
+    """The keys of the round that a client or the aggregator is in.
+
+    Those of earlier rounds are not taken again.
+    """
 
     changes: ClassVar = {"_round": int, "_frames": dict[str, bytes]}
 
@@ -250,7 +257,8 @@ class RoundKeyReader:
     def begin_round(self, round_number: int, message: Message) -> None:
         """Take a round's keys from its first message; that for ``"update"`` has to be there.
 
-        Raises PolicyError for a round that is over or a second key of one, and as :meth:`RoundKeyCheck.read` does.
+        Raises PolicyError for a round that is over or a second key of one, and as :meth:`RoundKeyCheck.read`
+        does.
         """
         number, check = checked_round(round_number, self._round), self.check
         there = [one for one in check.parameters if check.enrols or _KEY + one in message]
@@ -274,7 +282,7 @@ class RoundKeyReader:
     def key(self, round_number: int, purpose: str) -> Any:
         if round_number != self._round or purpose not in self._keys:
             raise PolicyError(
-                f"there is no key for {purpose!r} of round {round_number}: begin the round with the key authority's "
-                "first message, which brings it"
+                f"there is no key for {purpose!r} of round {round_number}: begin the round with the key "
+                "authority's first message, which brings it"
             )
         return self._keys[purpose]

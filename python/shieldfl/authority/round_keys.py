@@ -90,7 +90,10 @@ class RoundSigner(Uncopied, abc.ABC):
 
     @abc.abstractmethod
     def opener(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
-        """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
+        """Return what opens the round's total.
+
+        Raises PolicyError for other rounds than the newest, and wiped keys.
+        """
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Open no more for a purpose of the newest round, once its one total was answered."""
@@ -130,16 +133,17 @@ _SIGNING_KEY_BYTES = 32
 class RoundKeys(RoundSigner):
     """Makes, signs and wipes the keys of one federation's rounds.
 
-    CKKS pairs live for one round, since a sum with a dishonest ciphertext in it can tell the secret key. Paillier
-    pairs, which take seconds to make and have no such weakness, serve all rounds, and are signed for each.
+    CKKS pairs live for one round, since a sum with a dishonest ciphertext in it can tell the secret key.
+    Paillier pairs, which take seconds to make and have no such weakness, serve all rounds, and are signed for
+    each.
 
     Parameters
     ----------
     parameters : by purpose: ``"update"``, and what else is encrypted under a key of its own.
     min_clients, weight_bounds, threads : as for :class:`~shieldfl.authority.key_authority.KeyAuthority`.
     make_pair : what makes pairs; None for what makes each anew.
-    check : of a federation that was set up before: no keys are made then, and no round begins until the state of the
-        one that made them was taken. None makes them.
+    check : of a federation that was set up before: no keys are made then, and no round begins until the state
+        of the one that made them was taken. None makes them.
     """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
@@ -246,8 +250,8 @@ class RoundKeys(RoundSigner):
             if round_number == self._round and purpose in self._taken:
                 return self._held[purpose]
         raise PolicyError(
-            f"there is no secret key for {purpose!r} of round {round_number}: the round was not begun, or is over and "
-            "its key wiped. Begin a later round"
+            f"there is no secret key for {purpose!r} of round {round_number}: the round was not begun, or is "
+            "over and its key wiped. Begin a later round"
         )
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
@@ -275,11 +279,13 @@ class SessionKeys(RoundSigner):
     weight_bounds, threads : as for :class:`RoundKeys`.
     most_values : the most that a total may have.
     clients : how many there will be: with the last one enrolment ends, and what opens requests is erased.
-    aggregator_opens : whether the aggregator is to get a grant: enrolment then does not end before it has, either.
+    aggregator_opens : whether the aggregator is to get a grant: enrolment then does not end before it has,
+        either.
     check : of a federation that was set up before: it goes on once the state of its authority was taken.
-    store : the path of the file that its memory is in: made at set-up, and there before a state is taken, which then
-        says how far it had come at least. None for a memory that is part of the state.
-    joint : of a session in which others have to answer, too; None for an authority alone, which draws its secrets.
+    store : the path of the file that its memory is in: made at set-up, and there before a state is taken,
+        which then says how far it had come at least. None for a memory that is part of the state.
+    joint : of a session in which others have to answer, too; None for an authority alone, which draws its
+        secrets.
     """
 
     _why_uncopied = "hold clients' keys and are neither copied nor pickled"
@@ -302,7 +308,8 @@ class SessionKeys(RoundSigner):
     ) -> None:
         self._owner, group = joint or (AuthoritySecrets(), None)
         members = (self._owner.identity,) if group is None else group.members
-        # Of several authorities each has drawn its keys for this session, and with them what tells it from others.
+        # Of several authorities each has drawn its keys for this session, and with them what tells it from
+        # others.
         session = secrets.token_bytes(SESSION_BYTES) if group is None else group.id
         made = check or RoundKeyCheck(
             b"".join(one.verifying_key for one in members),
@@ -402,8 +409,9 @@ class SessionKeys(RoundSigner):
         refuse_unless(0 <= self._known <= self._held_store().position.rows)
         ended = {one.newest_closed_round for one in self._authorities.values()}
         if max(ended) + 1 > max(self._round, 0):
-            # What the memory has is true, and in a file it may have come since: the round after those that have ended
-            # was begun, which an error may have kept from some purposes. It may be begun again, as it was.
+            # What the memory has is true, and in a file it may have come since: the round after those that
+            # have ended was begun, which an error may have kept from some purposes. It may be begun again, as
+            # it was.
             self._round, self._begun = max(ended) + 1, []
         else:
             refuse_unless(max(ended) == max(self._round, 0) - 1)
@@ -466,7 +474,10 @@ class SessionKeys(RoundSigner):
         return self._granted(None, request)
 
     def revoke(self, client: int) -> None:
-        """Delete what is shared with a client, of whom no list is answered any more; again, it changes nothing."""
+        """Delete what is shared with a client, of whom no list is answered any more.
+
+        Again, it changes nothing.
+        """
         store = self._held_store()
         for one in self._authorities.values():
             if store.grant(one.public_key.id, client) is not None:
@@ -511,8 +522,8 @@ class SessionKeys(RoundSigner):
             if round_number == self._round and purpose in self._begun:
                 return self._authorities[purpose]
         raise PolicyError(
-            f"nothing of round {round_number} is opened for {purpose!r}: the round was not begun, or is over. Begin a "
-            "later round"
+            f"nothing of round {round_number} is opened for {purpose!r}: the round was not begun, or is "
+            "over. Begin a later round"
         )
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:

@@ -27,8 +27,8 @@ def _cipher(key: bytes) -> Any:
 
 
 UPDATE_OF_ANOTHER_ROUND = (
-    "this update was trained in another round or run, too: in two sums it could be told from the others'. Train on, or "
-    "from another seed"
+    "this update was trained in another round or run, too: in two sums it could be told from the others'. "
+    "Train on, or from another seed"
 )
 """Why such an update is refused."""
 
@@ -37,7 +37,9 @@ LONGEST_IN_TABLE_BYTES = 65_536
 
 
 class StepStore(Store):
-    """Named contents of sessions, each sealed; and of which updates a session has sent something, and in which round.
+    """Named contents of sessions, each sealed.
+
+    And of which updates a session has sent something, and in which round.
 
     A key ratchet is part of a role's state, and the state and what leaves are written in one transaction.
     From an old copy a round's second frame could be made: see :class:`~shieldfl.authority.store.Store`. Long
@@ -71,12 +73,13 @@ class StepStore(Store):
         name, key = f"{secrets.token_hex(_NAME_BYTES)}-{store}", secrets.token_bytes(32)
         folder = self._folder
         words = (
-            f"a file in {folder} cannot be written: free some space there, and look at its owner and its permissions. "
-            f"{self._nothing}"
+            f"a file in {folder} cannot be written: free some space there, and look at its owner and its "
+            f"permissions. {self._nothing}"
         )
         with disk_errors_as(words):
             if folder.is_symlink():
-                # What it leads to may be another copy of this store's, whose files would be deleted as nobody's.
+                # What it leads to may be another copy of this store's, whose files would be deleted as
+                # nobody's.
                 raise DataError(f"{folder} is a link: put the folder itself there. {self._nothing}")
             if not folder.exists():
                 folder.mkdir(mode=0o700)
@@ -100,7 +103,8 @@ class StepStore(Store):
             return bytes(_cipher(key).decrypt(_NONCE, path.read_bytes(), name.encode()))
         except FileNotFoundError:
             raise WireFormatError(
-                f"the file {path} is missing: it belongs to the store beside its folder, and to every copy of that"
+                f"the file {path} is missing: it belongs to the store beside its folder, and to every copy "
+                "of that"
             ) from None
         except InvalidTag:
             raise WireFormatError(f"the file {path} was altered, or is another copy's") from None

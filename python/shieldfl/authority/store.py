@@ -1,7 +1,8 @@
 """What every store is: one SQLite file of sealed records that one process holds, verified whenever it is opened.
 
-Each record is sealed for its place. The head, which is sealed as well, has of each kind of record how many there are,
-and the sum of what a secret function makes of them: none is altered, removed, added or put back unseen.
+Each record is sealed for its place. The head, which is sealed as well, has of each kind of record how many
+there are, and the sum of what a secret function makes of them: none is altered, removed, added or put back
+unseen.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ _SCHEMA = (
 _PRAGMAS = (
     # Held from the first lock to the end of the process, which a second writer then cannot enter.
     "locking_mode=EXCLUSIVE",
-    # What is kept from a transaction that was cut off is cut to nothing by the commit: in an exclusively held file the
-    # default would overwrite its first bytes alone, and leave old pages behind them.
+    # What is kept from a transaction that was cut off is cut to nothing by the commit: in an exclusively held
+    # file the default would overwrite its first bytes alone, and leave old pages behind them.
     "journal_mode=TRUNCATE",
     "synchronous=EXTRA",
     "fullfsync=ON",
@@ -133,7 +134,10 @@ class StoreKeys(Uncopied):
         return hmac.digest(self._authenticating, encoded((what, *values)), "sha256")
 
     def seal(self, token: bytes, number: int, secret: bytes, bound: bytes) -> bytes:
-        """Return the token of a transaction, then AES-256-GCM with its tag; ``number`` is once in a transaction."""
+        """Return the token of a transaction, then AES-256-GCM with its tag.
+
+        ``number`` is once in a transaction.
+        """
         nonce = number.to_bytes(_NONCE_BYTES, "big")
         return token + bytes(self._cipher(token).encrypt(nonce, secret, bound))
 
@@ -217,7 +221,10 @@ class Transaction:
         self._execute("UPDATE head SET sealed = ?", (sealed,))
 
     def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
-        """Yield place, number and content of what fits a condition in SQL; what is ``taken`` has to be put again."""
+        """Yield place, number and content of what fits a condition in SQL.
+
+        What is ``taken`` has to be put again.
+        """
         rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
         for *values_there, number, sealed in rows:
             place, bound = Place(*values_there), self.keys.encoded((*values_there, number))
@@ -241,7 +248,8 @@ class Transaction:
         bound = self.keys.encoded((*place, self.number))
         sealed = self.keys.seal(self._token, self.number, content, bound)
         if is_there:
-            # Over the one before, where that is as long; REPLACE would delete it first, and move others for that.
+            # Over the one before, where that is as long; REPLACE would delete it first, and move others for
+            # that.
             update = f"UPDATE records SET number = ?, sealed = ? WHERE {AT_PLACE}"
             self._execute(update, (self.number, sealed, *place))
         else:
@@ -272,7 +280,10 @@ class Transaction:
         return int(self._execute(select, (kind, session)).fetchone()[0])
 
     def verify(self, kinds: set[str]) -> None:
-        """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
+        """Read every record, and compare all with the head.
+
+        Raises WireFormatError that names what is wrong.
+        """
         written, self.sums = self.sums, {}
         for *values, number, sealed in self._execute("SELECT * FROM records"):
             place, bound = Place(*values), self.keys.encoded((*values, number))
@@ -291,7 +302,10 @@ class Transaction:
 
 @contextlib.contextmanager
 def _in_our_words(path: Path, nothing: str) -> Iterator[None]:
-    """Raise the package's error for SQLite's, which stays its cause; ``nothing`` says what has not happened."""
+    """Raise the package's error for SQLite's, which stays its cause.
+
+    ``nothing`` says what has not happened.
+    """
     try:
         yield
     except sqlite3.Error as error:
@@ -358,8 +372,8 @@ class Store(Uncopied):
     key : 32 random bytes, those that it was created with.
     owner_id : an authority's id, 32 bytes, that it was created with; None for a client's store.
     at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-    restored : begin an epoch above both the file's and that of ``at_least``, the newest that anybody knows: sessions of
-        earlier ones are refused from now on, and what was secret of them is deleted.
+    restored : begin an epoch above both the file's and that of ``at_least``, the newest that anybody knows:
+        sessions of earlier ones are refused from now on, and what was secret of them is deleted.
 
     Raises KeyMismatchError for another key or owner; WireFormatError for a file that was damaged or altered;
     PolicyError for one that is older than ``at_least``, or that another process holds; DataError;
@@ -407,7 +421,10 @@ class Store(Uncopied):
 
     @classmethod
     def create(cls, path: str | PathLike[str], key: bytes, owner_id: bytes | None = None) -> Self:
-        """Make an empty store, file mode 0600, and open it. Raises PolicyError for a second; DataError, OSError."""
+        """Make an empty store, file mode 0600, and open it.
+
+        Raises PolicyError for a second; DataError, OSError.
+        """
         owner, place = cls._checked(key, owner_id), Path(path)
         try:
             os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -433,13 +450,17 @@ class Store(Uncopied):
 
     @classmethod
     def in_memory(cls, key: bytes, owner_id: bytes, content: bytes | None = None) -> Self:
-        """Make a store that ends with this process; ``content`` is :meth:`serialised`, which may be an old copy."""
+        """Make a store that ends with this process.
+
+        ``content`` is :meth:`serialised`, which may be an old copy.
+        """
         if content is None:
             content = _filled(MEMORY, key, owner_id, cls._nothing)
         return cls(MEMORY, key, owner_id, _content=content)
 
     def __del__(self) -> None:
-        # The connection is in a cycle of Python's making, and would hold its file until the next collection of such.
+        # The connection is in a cycle of Python's making, and would hold its file until the next collection
+        # of such.
         if self._process == os.getpid():
             self._let_go(give_up=True)
         elif self._connection is not None:
@@ -471,9 +492,9 @@ class Store(Uncopied):
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
         if tables.fetchall() != [(table,) for table in _SCHEMA]:
             raise WireFormatError(
-                f"{self._path} has not the tables of a store: another version of shieldfl made it, or it was altered. "
-                "Keep it, and go on with that version. If it is empty, and creating it was cut off, delete it and "
-                "create it again"
+                f"{self._path} has not the tables of a store: another version of shieldfl made it, or it was "
+                "altered. Keep it, and go on with that version. If it is empty, and creating it was cut off, "
+                "delete it and create it again"
             )
         # Also whether the order of a table is right, by which records are looked for.
         (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -497,7 +518,8 @@ class Store(Uncopied):
         owner, salt, proof = heads[0]
         if owner != self._owner_id:
             raise KeyMismatchError(
-                "this is the store of another authority, or of a client: open the file that belongs to this one"
+                "this is the store of another authority, or of a client: open the file that belongs to this "
+                "one"
             )
         self._keys = StoreKeys(self._key, owner, salt)
         if not hmac.compare_digest(self._keys.proof, proof):
@@ -512,13 +534,13 @@ class Store(Uncopied):
                 found.sums.pop(kind, None)
         elif (found.epoch, found.number) < self.position:
             raise PolicyError(
-                f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, and is known "
-                f"to have reached row {self.position.rows} of epoch {self.position.epoch}. Open the newest file, or, "
-                "if that is lost, this one with restored=True"
+                f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, "
+                f"and is known to have reached row {self.position.rows} of epoch {self.position.epoch}. Open "
+                "the newest file, or, if that is lost, this one with restored=True"
             )
         if restored or self._path is not MEMORY:
-            # What was read before is on the disk for good when this is. After a commit that failed, what it wrote
-            # may be in the memory of the machine, be read from there, and never get to the disk.
+            # What was read before is on the disk for good when this is. After a commit that failed, what it
+            # wrote may be in the memory of the machine, be read from there, and never get to the disk.
             found.write_head()
         self.position = Position(found.epoch, found.number)
 
@@ -560,8 +582,8 @@ class Store(Uncopied):
         # Before the lock is taken: in a child it may be that of a thread which the child does not have.
         if os.getpid() != self._process:
             raise PolicyError(
-                f"the store {self._path} was opened by the process that this one was forked from: a store has "
-                "one writer. Close it before the fork and open it after, in one of both"
+                f"the store {self._path} was opened by the process that this one was forked from: a store "
+                "has one writer. Close it before the fork and open it after, in one of both"
             )
 
     def _held(self) -> sqlite3.Connection:

@@ -37,7 +37,8 @@ from shieldfl.errors import (
 from shieldfl.stateful import Uncopied, refuse_unless
 
 if TYPE_CHECKING:
-    # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a default.
+    # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a
+    # default.
     from typing_extensions import TypeVar
 
     Key = TypeVar("Key", bound=SchemePublicKey, default=Any)
@@ -54,8 +55,8 @@ WEIGHT_BOUNDS = (2.0**-6, 1.0)
 """Of encrypted weights, where nothing else is said."""
 
 _MISSTATED = (
-    "the weights in the total do not sum to what the clients stated in the clear: one of them is forged, so no mean is "
-    "given. Start a new round"
+    "the weights in the total do not sum to what the clients stated in the clear: one of them is forged, so "
+    "no mean is given. Start a new round"
 )
 
 
@@ -70,8 +71,8 @@ def checked_min_clients(params: SchemeParameters[Any], min_clients: int) -> int:
     number = as_count(min_clients, "min_clients")
     if number > params.max_clients:
         raise ParameterError(
-            f"min_clients is {number}, but must be at most max_clients = {params.max_clients}. Of two clients each "
-            "learns the other's update from the sum: pass min_clients where that is meant"
+            f"min_clients is {number}, but must be at most max_clients = {params.max_clients}. Of two "
+            "clients each learns the other's update from the sum: pass min_clients where that is meant"
         )
     return number
 
@@ -81,9 +82,12 @@ Answer = tuple[NDArray[np.float64], float | None]
 
 
 class TotalOpener(Uncopied, Generic[Key]):
-    """Opens totals of one scheme and key, of enough clients, and divides them; ``_answer`` is for those who can.
+    """Opens totals of one scheme and key, of enough clients, and divides them.
 
-    ``purpose`` is what the totals are of, None for whatever they are of; the others are as for ``KeyAuthority``.
+    ``_answer`` is for those who can.
+
+    ``purpose`` is what the totals are of, None for whatever they are of; the others are as for
+    ``KeyAuthority``.
     """
 
     def __init__(
@@ -123,7 +127,8 @@ class TotalOpener(Uncopied, Generic[Key]):
         stated_weight : what the weights sum to by what the clients stated in the clear, where they did.
 
         Raises RangeError, beside what :meth:`open` raises, where encrypted weights sum to what none within
-        ``weight_bounds`` do, or to something else than was stated, but for their rounding: half a step for each.
+        ``weight_bounds`` do, or to something else than was stated, but for their rounding: half a step for
+        each.
         """
         checked = self._checked(total)
         sums, weight_sum = self._answer(checked)
@@ -138,8 +143,8 @@ class TotalOpener(Uncopied, Generic[Key]):
         if not max(smallest - slack, step) <= weight_sum <= largest + slack:
             raise RangeError(
                 f"the encrypted weights of {clients} clients do not sum to what weights between "
-                f"{self.weight_bounds[0]:g} and {self.weight_bounds[1]:g} can: one of them is forged, or these bounds "
-                "are not the clients'. Say which are by weight_bounds, and start a new round"
+                f"{self.weight_bounds[0]:g} and {self.weight_bounds[1]:g} can: one of them is forged, or "
+                "these bounds are not the clients'. Say which are by weight_bounds, and start a new round"
             )
         if stated_weight is not None and not abs(weight_sum - stated_weight) <= slack:
             raise RangeError(_MISSTATED)
@@ -178,8 +183,8 @@ class TotalOpener(Uncopied, Generic[Key]):
 class AnswerOpener(TotalOpener[Any]):
     """Opens those totals that the authority has answered for, and no others; holds no client's key.
 
-    ``public_key`` has the authority's identity; ``opening_key`` is what was granted, 32 bytes for each authority,
-    secret. The others are as for :class:`TotalOpener`.
+    ``public_key`` has the authority's identity; ``opening_key`` is what was granted, 32 bytes for each
+    authority, secret. The others are as for :class:`TotalOpener`.
     """
 
     _why_uncopied = "holds what opens answers and is neither copied nor pickled"
@@ -387,7 +392,10 @@ class GrantedKeys(Uncopied):
         )
 
     def shared_secret(self) -> bytes:
-        """Return what all with a grant of this session have in common, 32 bytes; secret. Raises PolicyError."""
+        """Return what all with a grant of this session have in common, 32 bytes; secret.
+
+        Raises PolicyError.
+        """
         if self._opening_key is None:
             raise PolicyError(_NOT_GRANTED)
         return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
@@ -397,7 +405,10 @@ class GrantedKeys(Uncopied):
         self._round = checked_round(round_number, self._round)
 
     def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
-        """Take the authority's answer to the newest round's total for a purpose. Raises PolicyError before a grant."""
+        """Take the authority's answer to the newest round's total for a purpose.
+
+        Raises PolicyError before a grant.
+        """
         self._openers[purpose] = self._opener(purpose, answer, beside)
 
     def _opener(self, purpose: str, answer: Buffer, beside: bytes) -> AnswerOpener:

@@ -60,14 +60,17 @@ class AuthorityConnection(Uncopied, abc.ABC):
 
     @abc.abstractmethod
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
-        """Carry one of :data:`~shieldfl.authority_service.served_session.CALLS` out. Raises what the authority does."""
+        """Carry one of :data:`~shieldfl.authority_service.served_session.CALLS` out.
+
+        Raises what the authority does.
+        """
 
     def begin_session(self, request: SessionRequest) -> RemoteAuthority:
         """Begin a session, or go on with it where the same request has begun it.
 
-        Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that is not
-        signed by the pinned key or is not of this request, ParameterError for one that comes to something else than it
-        does here, UnreachableError, DataError.
+        Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that
+        is not signed by the pinned key or is not of this request, ParameterError for one that comes to
+        something else than it does here, UnreachableError, DataError.
         """
         asked_with, signed = self.begun(request)
         remote = RemoteAuthority(self, asked_with.id, signed)
@@ -87,13 +90,15 @@ class AuthorityConnection(Uncopied, abc.ABC):
 class AuthorityClient(AuthorityConnection):
     """Connects to one served authority. Threads may share it; close it, or use it in ``with``.
 
-    Every call may be repeated: the same one gets the same answer. One that gets none is, a few times, with pauses.
+    Every call may be repeated: the same one gets the same answer. One that gets none is, a few times, with
+    pauses.
 
     Parameters
     ----------
     address : such as ``https://authority.example:7443``.
     tls : this side's certificate and whom it believes, see ``certificates.client_tls``.
-    service_key : the authority's public key, 32 bytes or 64 hexadecimal digits: set-ups of others are refused.
+    service_key : the authority's public key, 32 bytes or 64 hexadecimal digits: set-ups of others are
+        refused.
     timeout_seconds, attempts : of one attempt; of one call, at least 1.
     pause_seconds : before the second attempt; twice as long before each further one.
 
@@ -126,7 +131,10 @@ class AuthorityClient(AuthorityConnection):
         return request, self._posted("/v1/sessions", request.to_message())
 
     def offer(self) -> AuthorityIdentity:
-        """Ask for keys of one session in which other authorities have to answer, too. Raises as a call does."""
+        """Ask for keys of one session in which other authorities have to answer, too.
+
+        Raises as a call does.
+        """
         offered = self._posted("/v1/offers", asked())
         return AuthorityIdentity(bytes(offered["verifying key"]), bytes(offered["enrolment key"]))
 
@@ -143,8 +151,8 @@ class AuthorityClient(AuthorityConnection):
             except httpx.TransportError as error:
                 if attempt == self._attempts:
                     raise UnreachableError(
-                        f"the key authority at {self._http.base_url} does not answer ({error}): look whether it is "
-                        "served there and believes this side's certificate, then repeat the call"
+                        f"the key authority at {self._http.base_url} does not answer ({error}): look whether "
+                        "it is served there and believes this side's certificate, then repeat the call"
                     ) from error
             time.sleep(pause)
             pause *= 2.0
@@ -167,9 +175,9 @@ def _read(response: httpx.Response) -> Message:
 class RemoteAuthority(Reporter):
     """A session of a served authority in the place of an embedded one, for whatever drives its rounds.
 
-    Its state is on the authority's disk. What it opens is reported when it is asked to: also where no answer came.
-    ``signed`` is the public set-up with the authority's signature. Raises KeyMismatchError where the pinned key has not
-    signed it, WireFormatError.
+    Its state is on the authority's disk. What it opens is reported when it is asked to: also where no answer
+    came. ``signed`` is the public set-up with the authority's signature. Raises KeyMismatchError where the
+    pinned key has not signed it, WireFormatError.
     """
 
     def __init__(self, connection: AuthorityConnection, session_id: bytes, signed: Message) -> None:
@@ -237,9 +245,10 @@ _OF_EACH = {ANSWER, ANSWER_SIGNATURE, "grant", "signature"}
 class SeveralAuthorities(AuthorityConnection):
     """Asks each of several authorities, one after the other, and joins what they answer: one that is honest suffices.
 
-    Each has a part of every client's secret, keeps to its own policy and memory, and signs what it has agreed to;
-    clients take what all have signed. Where one refuses, those after it are not asked. ``clients``, in whatever order,
-    are closed together with this. Raises ParameterError for other than two or three, or the same authority twice.
+    Each has a part of every client's secret, keeps to its own policy and memory, and signs what it has agreed
+    to; clients take what all have signed. Where one refuses, those after it are not asked. ``clients``, in
+    whatever order, are closed together with this. Raises ParameterError for other than two or three, or the
+    same authority twice.
     """
 
     def __init__(self, clients: Sequence[AuthorityClient]) -> None:
@@ -258,7 +267,8 @@ class SeveralAuthorities(AuthorityConnection):
     def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
         """Have each authority offer keys, and begin a session with those of all.
 
-        The same request has the same offers, unless an authority has refused them: those are good for one attempt.
+        The same request has the same offers, unless an authority has refused them: those are good for one
+        attempt.
         """
         if request.nonce not in self._groups:
             self._groups[request.nonce] = AuthorityGroup(tuple(self._of_each(AuthorityClient.offer)))
@@ -272,7 +282,10 @@ class SeveralAuthorities(AuthorityConnection):
             raise
 
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
-        """Carry a call out at each. Raises what one of them does, and PolicyError where they answer differently."""
+        """Carry a call out at each.
+
+        Raises what one of them does, and PolicyError where they answer differently.
+        """
         return _joined(self._of_each(lambda client: client.call(session_id, name, message)))
 
     def _of_each(self, ask: Callable[[AuthorityClient], T]) -> list[T]:
@@ -288,9 +301,9 @@ class SeveralAuthorities(AuthorityConnection):
 
 
 _DIFFERENT = (
-    "the key authorities have not answered the same: one of them has refused, or not got, a call that another one has "
-    "answered, or they are of different versions. Repeat that call; where it is still refused, begin another session "
-    "from the newest model, with one version of shieldfl at all of them"
+    "the key authorities have not answered the same: one of them has refused, or not got, a call that "
+    "another one has answered, or they are of different versions. Repeat that call; where it is still "
+    "refused, begin another session from the newest model, with one version of shieldfl at all of them"
 )
 
 

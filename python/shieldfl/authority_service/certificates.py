@@ -53,7 +53,10 @@ class CertificateFiles:
 
 
 def make_ca(folder: Path, passphrase: str) -> None:
-    """Make an issuer of certificates, ``ca.crt`` and, under a passphrase, ``ca.key``. Raises DataError for a second."""
+    """Make an issuer of certificates, ``ca.crt`` and, under a passphrase, ``ca.key``.
+
+    Raises DataError for a second.
+    """
     if (folder / "ca.key").exists():
         raise DataError(
             f"{folder} has an issuer of certificates already: another one would be believed by nobody"
@@ -69,8 +72,9 @@ def make_certificate(
 ) -> CertificateFiles:
     """Make or renew a certificate, ``NAME.crt`` and ``NAME.key``, which the folder's issuer signs.
 
-    ``name`` is ``server``, or an aggregator's; ``hosts`` are names and addresses of a server, none for an aggregator.
-    Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer, ParameterError for names.
+    ``name`` is ``server``, or an aggregator's; ``hosts`` are names and addresses of a server, none for an
+    aggregator. Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer,
+    ParameterError for names.
     """
     checked_certificate_name(name, is_server=bool(hosts))
     alternatives: list[x509.GeneralName] = []
@@ -103,11 +107,14 @@ def make_certificate(
 
 
 def checked_certificate_name(name: str, *, is_server: bool = False) -> str:
-    """Return what a certificate may be issued to. Raises ParameterError, also for names of other files beside it."""
+    """Return what a certificate may be issued to.
+
+    Raises ParameterError, also for names of other files beside it.
+    """
     if not NAME.fullmatch(name) or (name in {"ca", "server"}) != is_server:
         raise ParameterError(
-            "an aggregator's name has 1 to 63 letters, digits, dots, dashes and underscores, begins with a letter or a "
-            "digit, and is neither 'ca' nor 'server'"
+            "an aggregator's name has 1 to 63 letters, digits, dots, dashes and underscores, begins with a "
+            "letter or a digit, and is neither 'ca' nor 'server'"
         )
     return name
 
@@ -124,14 +131,20 @@ def is_newest(folder: Path, name: str, certificate: bytes) -> bool:
 
 
 def server_tls(files: CertificateFiles) -> ssl.SSLContext:
-    """Return TLS 1.3 of a server that asks for its clients' certificates. Raises DataError for files that do not go."""
+    """Return TLS 1.3 of a server that asks for its clients' certificates.
+
+    Raises DataError for files that do not go.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     return _loaded(context, files)
 
 
 def client_tls(files: CertificateFiles) -> ssl.SSLContext:
-    """Return TLS 1.3 of a client that shows its certificate, and believes this issuer alone. Raises DataError."""
+    """Return TLS 1.3 of a client that shows its certificate, and believes this issuer alone.
+
+    Raises DataError.
+    """
     return _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
 
 
@@ -142,8 +155,8 @@ def _loaded(context: ssl.SSLContext, files: CertificateFiles) -> ssl.SSLContext:
         context.load_verify_locations(files.ca)
     except (OSError, ssl.SSLError) as error:
         raise DataError(
-            f"the certificate {files.certificate}, its key {files.key} or the issuer's {files.ca} cannot be loaded, or "
-            "do not belong together"
+            f"the certificate {files.certificate}, its key {files.key} or the issuer's {files.ca} cannot be "
+            "loaded, or do not belong together"
         ) from error
     return context
 

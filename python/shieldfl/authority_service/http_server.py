@@ -1,4 +1,7 @@
-"""A served authority on the network: HTTPS with certificates on both sides, its figures; what keeps floods out."""
+"""A served authority on the network: HTTPS with certificates on both sides, its figures.
+
+What keeps floods out.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ _OTHER_DESCRIPTORS = 512  # of all that is no connection, such as stores
 
 
 def connection_limit(asked: int) -> int:
-    """Raise the process's limit of file descriptors for so many connections; return how many there is room for."""
+    """Raise the process's limit of file descriptors for so many connections.
+
+    Return how many there is room for.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = asked + _OTHER_DESCRIPTORS
     if resource.RLIM_INFINITY not in (soft, hard):
@@ -80,7 +86,10 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Refuse what is no request. Its bytes are not repeated: a log is for words that no peer has chosen."""
+        """Refuse what is no request.
+
+        Its bytes are not repeated: a log is for words that no peer has chosen.
+        """
         if not isinstance(exc, HttpProcessingError):
             return super().handle_error(request, status, exc, message)
         self._served.tell("unknown", {"status": 400, "reason": type(exc).__name__}, "HTTPError")
@@ -92,9 +101,9 @@ class _Connection(web.RequestHandler):
 class Connections:
     """Those of one server: accepted at its sockets, as many as there may be, and each within its time.
 
-    Where there are as many as may be, of all or of one address, the one that has been in its handshake longest makes
-    way for a new one: who shows no certificate takes nobody's place. Is there none, the new one is closed. In the
-    clear, where ``tls`` is None and nobody shows one, the oldest makes way.
+    Where there are as many as may be, of all or of one address, the one that has been in its handshake
+    longest makes way for a new one: who shows no certificate takes nobody's place. Is there none, the new one
+    is closed. In the clear, where ``tls`` is None and nobody shows one, the oldest makes way.
     """
 
     def __init__(
@@ -138,7 +147,8 @@ class Connections:
                 try:
                     accepted, (address, *_) = await asyncio.get_running_loop().sock_accept(listening)
                 except OSError:
-                    # No descriptor is free, most likely; to ask again at once would be all that this process does.
+                    # No descriptor is free, most likely; to ask again at once would be all that this process
+                    # does.
                     self._served.refuse("no file descriptor is free")
                     await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
                     continue
@@ -230,8 +240,8 @@ class RequestBodies:
                         own, self.counted_bytes = own + more, self.counted_bytes + more
                         if own < self.counted_bytes > self._most:
                             raise UnreachableError(
-                                "the key authority has as many bytes of other requests in progress as it takes at "
-                                "once: repeat the call in a while"
+                                "the key authority has as many bytes of other requests in progress as it "
+                                "takes at once: repeat the call in a while"
                             )
             except TimeoutError:
                 raise ParameterError(
@@ -265,7 +275,10 @@ class LogLines(logging.Formatter):
 
 
 class FewAlike(logging.Filter):
-    """Lets ten refusals or errors of a kind through in ten seconds; the next one then says how many it left out."""
+    """Lets ten refusals or errors of a kind through in ten seconds.
+
+    The next one then says how many it left out.
+    """
 
     def __init__(self) -> None:
         super().__init__()

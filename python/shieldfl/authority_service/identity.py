@@ -1,4 +1,7 @@
-"""Keys that outlive sessions: the service's, which signs set-ups, clients', which sign enrolments; whose are known."""
+"""Keys that outlive sessions: the service's, which signs set-ups, clients', which sign enrolments.
+
+Whose are known.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ class ServiceKey(_SigningKey):
 
     @classmethod
     def create(cls, path: Path, passphrase: str) -> ServiceKey:
-        """Draw a key and write it, sealed under a passphrase; mode 0600. Raises DataError where there is a file."""
+        """Draw a key and write it, sealed under a passphrase; mode 0600.
+
+        Raises DataError where there is a file.
+        """
         if path.exists():
             raise DataError(
                 f"there is a file {path} already: a second key would lose every session of the first"
@@ -120,7 +126,8 @@ class ServiceKey(_SigningKey):
 def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
     """Return the public set-up of a message, as bytes that all pinned services have signed, in whatever order.
 
-    Raises KeyMismatchError where one of them has not, or others have, too; ParameterError for what are no public keys.
+    Raises KeyMismatchError where one of them has not, or others have, too; ParameterError for what are no
+    public keys.
     """
     setup, signatures = bytes(message["setup"]), pieces_of_length(message["signature"], _SIGNATURE_BYTES)
     pinned = pieces_of_length(checked_public_keys(service_keys), _PUBLIC_KEY_BYTES)
@@ -130,8 +137,8 @@ def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
         for key in pinned
     ):
         raise KeyMismatchError(
-            "this set-up was not signed by the key authority that is pinned here, or not by all of them and no others: "
-            "ask their operators for their public keys"
+            "this set-up was not signed by the key authority that is pinned here, or not by all of them and "
+            "no others: ask their operators for their public keys"
         )
     return setup
 
@@ -146,7 +153,10 @@ class ClientIdentity(_SigningKey):
 
     @classmethod
     def create(cls, path: Path) -> ClientIdentity:
-        """Draw a key and write it as PEM, mode 0600; its node reads it without a passphrase. Raises DataError."""
+        """Draw a key and write it as PEM, mode 0600; its node reads it without a passphrase.
+
+        Raises DataError.
+        """
         serialization = cryptographic("serialization", "clients' identities")
         if path.exists():
             raise DataError(
@@ -204,7 +214,10 @@ class ClientRegistry:
         self.revoked()
 
     def register(self, name: str, public_key: bytes) -> None:
-        """Take a client; the same again changes nothing. Raises PolicyError where name or key is, or was, another's."""
+        """Take a client; the same again changes nothing.
+
+        Raises PolicyError where name or key is, or was, another's.
+        """
         key = checked_public_key(public_key)
         path = self._file(name, _KEY)
         with self._locked():
@@ -268,7 +281,7 @@ class ClientRegistry:
     def _file(self, name: str, suffix: str) -> Path:
         if not NAME.fullmatch(name):
             raise ParameterError(
-                "a client's name has 1 to 63 letters, digits, dots, dashes and underscores, and begins with a letter "
-                "or a digit"
+                "a client's name has 1 to 63 letters, digits, dots, dashes and underscores, and begins with "
+                "a letter or a digit"
             )
         return self._folder / f"{name}{suffix}"

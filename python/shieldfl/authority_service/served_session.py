@@ -83,7 +83,9 @@ class SessionRequest:
     def from_message(
         cls, message: Message, check_plan: Callable[[FederationPlan], None] = lambda plan: None
     ) -> SessionRequest:
-        """Read what :meth:`to_message` wrote. Raises WireFormatError, and ParameterError for what no method takes.
+        """Read what :meth:`to_message` wrote.
+
+        Raises WireFormatError, and ParameterError for what no method takes.
 
         ``check_plan`` raises for a plan that is not allowed, before anything is made of its numbers.
         """
@@ -108,7 +110,10 @@ class SessionRequest:
 
 
 LOG = logging.getLogger("shieldfl.authority")
-"""Of what the service does: a record's ``fields`` are what its line has beside the event; no secrets, no values."""
+"""Of what the service does: a record's ``fields`` are what its line has beside the event.
+
+No secrets, no values.
+"""
 
 LEAST_BODY_BYTES = 2**20  # that any call may take, whatever the session
 _BYTES_A_CLIENT = 64

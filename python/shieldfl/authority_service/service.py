@@ -55,8 +55,8 @@ class AuthorityPolicy(Settings):
         int,
         Meta(ge=2**20, lt=2**40),
         about(
-            "Of all requests together, in bytes; the process takes several times as much memory. A request that is "
-            "larger waits for no others to be there."
+            "Of all requests together, in bytes; the process takes several times as much memory. A request "
+            "that is larger waits for no others to be there."
         ),
     ] = 2**29
     most_connections: Annotated[Count, about("Of all aggregators, at once.")] = 512
@@ -68,8 +68,9 @@ class AuthorityPolicy(Settings):
     registered_clients_only: Annotated[
         bool,
         about(
-            "Whether clients prove, when they enrol, that they are among those whom this authority's operator has "
-            "registered. Without it an aggregator may make clients up, and have a sum opened of one real client."
+            "Whether clients prove, when they enrol, that they are among those whom this authority's "
+            "operator has registered. Without it an aggregator may make clients up, and have a sum opened of "
+            "one real client."
         ),
     ] = True
 
@@ -137,7 +138,10 @@ class AuthorityFolder:
         policy: AuthorityPolicy,
         certify: Callable[[Path], None] = lambda tls: None,
     ) -> AuthorityFolder:
-        """Make an authority, all of it or nothing. ``certify`` gets the folder that certificates are put into."""
+        """Make an authority, all of it or nothing.
+
+        ``certify`` gets the folder that certificates are put into.
+        """
         path = path.absolute()
         made = cls(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
         taken = f"{path} has a key authority already, or something else: choose another folder"
@@ -192,7 +196,8 @@ class _Place:
 class AuthorityService:
     """Answers aggregators. One process serves a folder; sessions are opened when they are asked for.
 
-    Raises DataError, KeyMismatchError for a wrong passphrase, PolicyError while another process serves the folder.
+    Raises DataError, KeyMismatchError for a wrong passphrase, PolicyError while another process serves the
+    folder.
     """
 
     def __init__(self, folder: AuthorityFolder, passphrase: str) -> None:
@@ -242,7 +247,8 @@ class AuthorityService:
                 # Those that are being made are counted too.
                 if len(os.listdir(self._folder.sessions)) >= self.policy.most_sessions:
                     raise PolicyError(
-                        f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
+                        f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its "
+                        "operator"
                     )
                 method, plan = request.method, request.method.plan
                 purposes = method.purposes.values()
@@ -286,14 +292,17 @@ class AuthorityService:
             owned = [member for member in group.members if member in held]
             if len(owned) != 1:
                 raise PolicyError(
-                    "of these keys not one, and one alone, was offered here, or not since this authority was started: "
-                    "have every authority make a new offer, and begin the session with those"
+                    "of these keys not one, and one alone, was offered here, or not since this authority was "
+                    "started: have every authority make a new offer, and begin the session with those"
                 )
             return held.pop(owned[0]), group
 
     @contextlib.contextmanager
     def session(self, session_id: bytes, aggregator: str) -> Iterator[ServedSession]:
-        """Use a session of an aggregator, opened where it is not. Raises PolicyError for another's or an ended one."""
+        """Use a session of an aggregator, opened where it is not.
+
+        Raises PolicyError for another's or an ended one.
+        """
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         folder.check_running()
         with self._place(session_id) as place:

@@ -44,7 +44,8 @@ class Attacked(Settings):
     methods: Annotated[
         tuple[Text, ...],
         about(
-            "Methods to attack; by default all. Plain averaging (fedavg) always goes along, as what defends nothing.",
+            "Methods to attack; by default all. Plain averaging (fedavg) always goes along, as what defends "
+            "nothing.",
             options=("--method",),
         ),
     ] = ()
@@ -52,11 +53,12 @@ class Attacked(Settings):
         tuple[Text, ...],
         Meta(min_length=1),
         about(
-            "ilrg counts labels, in milliseconds. dlg, idlg and inverting search for images, which takes seconds for "
-            "each. robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model. "
-            "label-distribution looks at what is clear beside updates, such as masks and sizes, and membership at the "
-            "last model; both run federations of their own. lone-total, few-total, second-total, late-total, "
-            "invented-clients and tampered-ciphertext are lies of an aggregator to the method's own roles.",
+            "ilrg counts labels, in milliseconds. dlg, idlg and inverting search for images, which takes "
+            "seconds for each. robbing-the-fed and curious-abandon-honesty are of a server that chooses the "
+            "first model. label-distribution looks at what is clear beside updates, such as masks and sizes, "
+            "and membership at the last model; both run federations of their own. lone-total, few-total, "
+            "second-total, late-total, invented-clients and tampered-ciphertext are lies of an aggregator to "
+            "the method's own roles.",
             options=("--attack",),
         ),
     ] = ("ilrg",)
@@ -64,16 +66,17 @@ class Attacked(Settings):
         tuple[Text, ...],
         Meta(min_length=1),
         about(
-            "Who looks: aggregator, client (one of the others), other-clients (all but the victim), authority, "
-            "aggregator-and-client, network (there is no TLS), outsider (who gets the last model).",
+            "Who looks: aggregator, client (one of the others), other-clients (all but the victim), "
+            "authority, aggregator-and-client, network (there is no TLS), outsider (who gets the last "
+            "model).",
             options=("--party",),
         ),
     ] = ("aggregator", "client", "other-clients", "authority", "aggregator-and-client", "network")
     epsilon: Annotated[
         bool,
         about(
-            "In the place of attacks on data: measure what epsilon must at least be, beside what each method with an "
-            "epsilon claims. Ends with exit code 1 where a claim is below."
+            "In the place of attacks on data: measure what epsilon must at least be, beside what each method "
+            "with an epsilon claims. Ends with exit code 1 where a claim is below."
         ),
     ] = False
 
@@ -90,9 +93,10 @@ def audit(
 ) -> None:
     """Attack what each party of a federation really gets, and print what it learns of clients' data beside chance.
 
-    Every method runs on real data with all messages recorded; attacks see what a party got, and nothing else. An attack
-    that fails proves nothing: a better one may not. What was not attacked is said to be so, and never called safe.
-    With --epsilon, methods run on canaries, and a bound that lies below a claim proves nothing either.
+    Every method runs on real data with all messages recorded; attacks see what a party got, and nothing else.
+    An attack that fails proves nothing: a better one may not. What was not attacked is said to be so, and
+    never called safe. With --epsilon, methods run on canaries, and a bound that lies below a claim proves
+    nothing either.
     """
     attacked = given_settings(Attacked, settings)
     config = given_settings(AuditConfig, settings)
@@ -185,9 +189,10 @@ def _print_audit(result: AuditResult) -> None:
             table.add_row(method, *(_shown(result, cell) for cell in attack.of_method(method)))
         console.print(table)
     console.say(
-        "all: no less than of plain averaging; some: above chance, by the 95 % interval; chance: not above it by this "
-        "attack, which proves nothing of others; nothing received: nothing of any update came to this party. A figure "
-        "is that of the strongest of several forms, and so lies above chance by chance as well.",
+        "all: no less than of plain averaging; some: above chance, by the 95 % interval; chance: not above "
+        "it by this attack, which proves nothing of others; nothing received: nothing of any update came to "
+        "this party. A figure is that of the strongest of several forms, and so lies above chance by chance "
+        "as well.",
         *(f"- {note}" for note in notes_of(result)),
     )
 
@@ -213,10 +218,10 @@ def _print_epsilons(result: EpsilonResult) -> None:
     if table.rows:
         console.print(table)
         console.say(
-            "measured: what ε must at least be, at 95 % confidence, by guesses of the aggregator, or of a client where "
-            "that reads ciphertexts alone, which canaries were there. Where a claim is true, the chance of a figure "
-            "above it is 5 % at most, for each method. A figure below a claim proves nothing: a better guess may lie "
-            "above."
+            "measured: what ε must at least be, at 95 % confidence, by guesses of the aggregator, or of a "
+            "client where that reads ciphertexts alone, which canaries were there. Where a claim is true, "
+            "the chance of a figure above it is 5 % at most, for each method. A figure below a claim proves "
+            "nothing: a better guess may lie above."
         )
     unmeasured = (claim for claim in result.claims if claim.bound is None)
     console.say(*(f"- {claim.method}: {claim.status}: {claim.reason}" for claim in unmeasured))

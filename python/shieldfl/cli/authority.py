@@ -47,8 +47,8 @@ Hosts = Annotated[
     typer.Option(
         "--host",
         metavar="NAME",
-        help="A name or address under which aggregators reach the authority, for its certificate; may be given more "
-        "than once. By default the loopback's.",
+        help="A name or address under which aggregators reach the authority, for its certificate; may be "
+        "given more than once. By default the loopback's.",
     ),
 ]
 
@@ -56,7 +56,10 @@ Days = Annotated[int, typer.Option(min=1, max=3650, help="That certificates are 
 
 
 def passphrase_of(file: Path | None, *, new: bool = False) -> str:
-    """Return the passphrase, from wherever it is given. Raises DataError, and ParameterError for an empty one."""
+    """Return the passphrase, from wherever it is given.
+
+    Raises DataError, and ParameterError for an empty one.
+    """
     if file is not None:
         given = read_text(file, "passphrase's file").split("\n")[0].removesuffix("\r")
     elif (from_environment := os.environ.get(_VARIABLE)) is not None:
@@ -75,7 +78,8 @@ Aggregators = Annotated[
     typer.Option(
         "--aggregator",
         metavar="NAME",
-        help="An aggregator to make a certificate for; may be given more than once. By default one of this name.",
+        help="An aggregator to make a certificate for; may be given more than once. By default one of this "
+        "name.",
     ),
 ]
 
@@ -135,8 +139,9 @@ def rotate(
         bool,
         typer.Option(
             "--sessions",
-            help="Instead of renewing certificates, end every session that was begun, for good. Do so after the folder "
-            "was restored from a backup, before it is served: what was answered since is not known there.",
+            help="Instead of renewing certificates, end every session that was begun, for good. Do so after "
+            "the folder was restored from a backup, before it is served: what was answered since is not "
+            "known there.",
         ),
     ] = False,
     passphrase_file: PassphraseFile = None,
@@ -179,7 +184,10 @@ def enrol(
         typer.Argument(metavar="KEY", help="Its public key: 64 hexadecimal digits, or a file that has them."),
     ],
 ) -> None:
-    """Vouch for a client: from now on it may enrol in sessions. An authority that is being served knows it at once."""
+    """Vouch for a client: from now on it may enrol in sessions.
+
+    An authority that is being served knows it at once.
+    """
     own = AuthorityFolder(folder)
     own.check()
     given = Path(key)

@@ -72,7 +72,8 @@ Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="One repetition, on few values unless --values says how many: shows that it works, not how fast.",
+        help="One repetition, on few values unless --values says how many: shows that it works, not how "
+        "fast.",
     ),
 ]
 
@@ -85,8 +86,8 @@ def bench(
         bool,
         typer.Option(
             "--baselines/--no-baselines",
-            help="Measure others as well, where they are installed: SEAL, TenSEAL, Flower's secure aggregation and a "
-            "plain copy, or phe and HEU.",
+            help="Measure others as well, where they are installed: SEAL, TenSEAL, Flower's secure "
+            "aggregation and a plain copy, or phe and HEU.",
         ),
     ] = True,
     quick: Quick = False,
@@ -134,15 +135,15 @@ _STAGES_OF_PAILLIER = {
     "decrypt": "open",
 }
 _READING = (
-    '"both" is from float32 values to bytes, "close" to the bytes that leave the aggregator (where clients enrol: '
-    'with the request for its key); "× time" compares "both" with that of {first}. shieldfl makes its frame while it '
-    "encrypts, so serialising is nothing more. Every opened sum was checked. The others are measured on the first "
-    "values alone where there are many."
+    '"both" is from float32 values to bytes, "close" to the bytes that leave the aggregator (where clients '
+    'enrol: with the request for its key); "× time" compares "both" with that of {first}. shieldfl makes its '
+    "frame while it encrypts, so serialising is nothing more. Every opened sum was checked. The others are "
+    "measured on the first values alone where there are many."
 )
 _READING_OF_PAILLIER = (
-    '"load" is from bytes to what "add" takes, "add, with plaintext" adds as many values in the clear as well; '
-    '"× time" compares encrypting and serialising with that of {first}. shieldfl makes its frame while it encrypts, '
-    "and parses and checks one while it adds. Every opened sum was checked."
+    '"load" is from bytes to what "add" takes, "add, with plaintext" adds as many values in the clear as '
+    'well; "× time" compares encrypting and serialising with that of {first}. shieldfl makes its frame while '
+    "it encrypts, and parses and checks one while it adds. Every opened sum was checked."
 )
 
 

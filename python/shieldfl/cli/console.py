@@ -37,8 +37,8 @@ _UNLIMITED_WIDTH = 10_000
 class ResultConsole(Console):
     """Standard output without mark-up. Tables that are too wide come in parts, each with the first column.
 
-    A terminal breaks long sentences itself. In a pipe they stay on one line, unless COLUMNS is set: then nothing is
-    longer than that. Tables take 120 columns there.
+    A terminal breaks long sentences itself. In a pipe they stay on one line, unless COLUMNS is set: then
+    nothing is longer than that. Tables take 120 columns there.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,10 @@ def progress_of(total: float, *columns: ProgressColumn) -> Iterator[Callable[[fl
 
 @contextmanager
 def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
-    """Show one bar for the whole budget; yields what says which method's federation of which number begins."""
+    """Show one bar for the whole budget.
+
+    Yields what says which method's federation of which number begins.
+    """
     began, of_all = time.monotonic(), TextColumn(f"of {budget_minutes:g} min")
     with progress_of(60 * budget_minutes, TimeElapsedColumn(), of_all) as show:
         yield lambda method, trial: show(time.monotonic() - began, f"{method}, trial {trial + 1}")

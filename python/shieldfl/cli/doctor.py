@@ -45,7 +45,8 @@ _FINE, _BAD, _DOUBTFUL = "green", "bold red", "yellow"
 def doctor(json_file: JsonFile = None) -> None:
     """Say whether all of it works on this machine: versions, instruction sets, packages, and a short self-test.
 
-    Packages that are missing are no failure; what installs them is said. Exit code 1 when the self-test fails.
+    Packages that are missing are no failure; what installs them is said. Exit code 1 when the self-test
+    fails.
     """
     found = diagnosis()
     if write_json(found, json_file):

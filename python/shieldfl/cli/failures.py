@@ -57,8 +57,8 @@ def _fail(message: str) -> None:
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt at SIGTERM, too; what comes out becomes a line and an exit code.
 
-    The line, on standard error, is the text of the KeyboardInterrupt, for those who have kept something; the exit code
-    is 130, and 143 for SIGTERM.
+    The line, on standard error, is the text of the KeyboardInterrupt, for those who have kept something; the
+    exit code is 130, and 143 for SIGTERM.
     """
     in_main = threading.current_thread() is threading.main_thread()  # no other one may set handlers
     told = signal.SIGINT

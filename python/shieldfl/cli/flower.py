@@ -61,12 +61,15 @@ def new(
 
 
 def _package_of(name: str) -> str:
-    """Return the package of an app of this name. Raises ParameterError for one that Flower or Python does not take."""
+    """Return the package of an app of this name.
+
+    Raises ParameterError for one that Flower or Python does not take.
+    """
     package = name.replace("-", "_")
     if not _NAME.fullmatch(name) or len(name) > _MOST_LETTERS or keyword.iskeyword(package):
         raise ParameterError(
-            f"{name!r} is no name of an app: it has at most {_MOST_LETTERS} lower-case letters, digits and hyphens, "
-            "begins with a letter, and is no word of Python's own"
+            f"{name!r} is no name of an app: it has at most {_MOST_LETTERS} lower-case letters, digits and "
+            "hyphens, begins with a letter, and is no word of Python's own"
         )
     if find_spec(package) is not None:
         raise ParameterError(f"there is a Python package {package!r} already: choose another name")
@@ -76,7 +79,8 @@ def _package_of(name: str) -> str:
 def _settings_of(method: str, schemes: Container[str]) -> list[str]:
     """Return a line for each setting that some method has: only what is in an app's configuration can be changed.
 
-    Left to the method are all but how it encrypts, where it can by what authorities that are served allow by default.
+    Left to the method are all but how it encrypts, where it can by what authorities that are served allow by
+    default.
     """
     entries = (named_method(name).settings for name in {*BUILT_IN, method})
     keys = sorted({key for entry in entries if entry is not None for key in settings_of(type(entry))})

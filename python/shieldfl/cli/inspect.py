@@ -16,7 +16,8 @@ Frame = Annotated[
     Path,
     typer.Argument(
         metavar="FRAME",
-        help='A file that holds one frame: mask, public key, batch, total, request or sum key; "-" for standard input.',
+        help='A file that holds one frame: mask, public key, batch, total, request or sum key; "-" for '
+        "standard input.",
         exists=True,
         dir_okay=False,
         allow_dash=True,

@@ -20,14 +20,15 @@ Masks, encryption and key authorities, `import shieldfl` in Python, need none of
 def main() -> None:
     """Run the command line on ``sys.argv``.
 
-    Without its packages only ``--version`` and ``--help`` work, and with typer and rich ``doctor``, which says what is
-    missing.
+    Without its packages only ``--version`` and ``--help`` work, and with typer and rich ``doctor``, which
+    says what is missing.
     """
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show "ε" shows a question mark instead of ending the run.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    # Python processes that a command starts take no modules from the folder that it is called in, as it takes none.
+    # Python processes that a command starts take no modules from the folder that it is called in, as it takes
+    # none.
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         from shieldfl.cli.app import app

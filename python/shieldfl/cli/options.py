@@ -24,8 +24,9 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting of some classes, in place of its ``**settings``.
 
-    Each class comes with the panel of the help that its settings are listed under where they name none. A setting that
-    says nothing about itself is for code alone, and so is one that ``without`` names. Defaults are the class's.
+    Each class comes with the panel of the help that its settings are listed under where they name none. A
+    setting that says nothing about itself is for code alone, and so is one that ``without`` names. Defaults
+    are the class's.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -93,7 +94,10 @@ def refused_as(option: str | None) -> Iterator[None]:
 
 
 def _names(setting: Setting) -> tuple[str, ...]:
-    """Return what the command line calls a setting; a flag that is on by default has the name that turns it off too."""
+    """Return what the command line calls a setting.
+
+    A flag that is on by default has the name that turns it off too.
+    """
     name = setting.name.replace("_", "-")
     is_on = isinstance(setting.kind, inspect.BoolType) and setting.default
     return setting.options or (f"--{name}/--no-{name}" if is_on else f"--{name}",)

@@ -109,7 +109,8 @@ def calibrate(
         bool,
         typer.Option(
             "--quick",
-            help="Few values and repetitions where no option says otherwise: shows that it works, not how fast.",
+            help="Few values and repetitions where no option says otherwise: shows that it works, not how "
+            "fast.",
         ),
     ] = False,
     json_file: JsonFile = None,
@@ -117,8 +118,8 @@ def calibrate(
 ) -> None:
     """Measure what encrypting, adding, opening, scoring and selecting take on this machine.
 
-    Takes some minutes, and says how long it took: --seconds, of each figure, shortens it. Every opened sum is checked.
-    --json writes the same profile as --output does.
+    Takes some minutes, and says how long it took: --seconds, of each figure, shortens it. Every opened sum is
+    checked. --json writes the same profile as --output does.
     """
     few = where_not_given(context, _QUICK) if quick else {}
     chosen = given_settings(CalibrationSettings, settings | few)
@@ -151,7 +152,8 @@ def simulate(
             metavar="DIR",
             file_okay=False,
             rich_help_panel="Output",
-            help="Write simulation.json, pictures and a page that holds everything (index.html) to this folder.",
+            help="Write simulation.json, pictures and a page that holds everything (index.html) to this "
+            "folder.",
         ),
     ] = None,
     clients_table: _ClientsTable = False,
@@ -219,8 +221,8 @@ def plan(
         console.say(costs.describe(), *notes)
     if not found.best.feasible:
         raise ParameterError(
-            f"no scheme meets {target.target_seconds:g} s: allow {found.best.least_round_seconds:.3g} s or more, "
-            "encrypt less, or speed up what limits the round"
+            f"no scheme meets {target.target_seconds:g} s: allow {found.best.least_round_seconds:.3g} s or "
+            "more, encrypt less, or speed up what limits the round"
         )
 
 
@@ -264,8 +266,9 @@ def _print_simulation(
     many = f"Means over {' or '.join(map('{:,}'.format, counts))} rounds."
     over = "Of one round." if counts == [1] else many
     console.say(
-        f"{over} update: until the slowest client's update has arrived; index: slowest over median client; idle: share "
-        "of a round that clients wait; up: bytes of all clients; union: encrypted positions of the largest total."
+        f"{over} update: until the slowest client's update has arrived; index: slowest over median client; "
+        "idle: share of a round that clients wait; up: bytes of all clients; union: encrypted positions of "
+        "the largest total."
     )
 
 
@@ -286,8 +289,8 @@ def _print_plan(found: Recommendation, clients: Sequence[str], console: ResultCo
         )
     console.print(table)
     console.say(
-        "least and most: what clients encrypt; shortest: the round when all encrypt as little as they may; pool: "
-        "making randomisers ahead, of which the round counts what a client is not idle for."
+        "least and most: what clients encrypt; shortest: the round when all encrypt as little as they may; "
+        "pool: making randomisers ahead, of which the round counts what a client is not idle for."
     )
     if clients:
         best = found.best

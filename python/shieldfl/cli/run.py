@@ -42,24 +42,25 @@ class ComparedMethods(Settings):
     scheme: Annotated[
         str | None,
         about(
-            "The scheme of all methods that have a choice of it, and its packing; by default each has its own. "
-            "Otherwise for one method: --set METHOD.encryption=NAME.",
+            "The scheme of all methods that have a choice of it, and its packing; by default each has its "
+            "own. Otherwise for one method: --set METHOD.encryption=NAME.",
             choices=encryptions,
         ),
     ] = None
     sum_noise: Annotated[
         Positive | None,
         about(
-            "Noise on the sums of all methods, each of which must be able to: every client adds a share before it "
-            "encrypts. What is given is the noise of the fewest honest clients' sum, over the norm that what each "
-            "encrypts is clipped to. For one method, and more of it: --set METHOD.sum_noise_multiplier=Z and the like.",
+            "Noise on the sums of all methods, each of which must be able to: every client adds a share "
+            "before it encrypts. What is given is the noise of the fewest honest clients' sum, over the norm "
+            "that what each encrypts is clipped to. For one method, and more of it: --set "
+            "METHOD.sum_noise_multiplier=Z and the like.",
         ),
     ] = None
     seeds: Annotated[
         tuple[Seed, ...],
         about(
-            "Run everything once with each of these seeds: figures are then means, ± the standard deviation over the "
-            "seeds, and differences are taken seed by seed. In the place of --seed.",
+            "Run everything once with each of these seeds: figures are then means, ± the standard deviation "
+            "over the seeds, and differences are taken seed by seed. In the place of --seed.",
         ),
     ] = ()
 
@@ -103,8 +104,9 @@ def run(
         typer.Option(
             "--experiment",
             metavar="FILE",
-            help="Run what a TOML file says, and print what a paper measured beside it; of the other options only "
-            f"{', '.join('--' + name.replace('_', '-') for name in _BESIDE_FILE)} and those of the output go with it.",
+            help="Run what a TOML file says, and print what a paper measured beside it; of the other options "
+            f"only {', '.join('--' + name.replace('_', '-') for name in _BESIDE_FILE)} and those of the "
+            "output go with it.",
             rich_help_panel="Experiments",
             show_default=False,
             dir_okay=False,
@@ -125,7 +127,8 @@ def run(
         typer.Option(
             "--audit",
             help="Then attack, under each method, what the aggregator receives, by iLRG on labels: of other "
-            "federations, of 4 clients with 8 samples and one step, which tell it most. shieldfl audit attacks more.",
+            "federations, of 4 clients with 8 samples and one step, which tell it most. shieldfl audit "
+            "attacks more.",
             rich_help_panel="Output",
         ),
     ] = False,
@@ -180,7 +183,10 @@ def require_lab(report: Path | None) -> None:
 def _settings_of_methods(
     settings: MethodSettings, compared: ComparedMethods, assignments: Sequence[str] | None
 ) -> MethodSettings:
-    """Return the settings with what ``--scheme``, ``--sum-noise`` and ``--set`` say. Raises typer.BadParameter."""
+    """Return the settings with what ``--scheme``, ``--sum-noise`` and ``--set`` say.
+
+    Raises typer.BadParameter.
+    """
     if compared.scheme is not None:
         with refused_as("--scheme"):
             settings = settings.encrypted_by(compared.scheme, compared.methods)

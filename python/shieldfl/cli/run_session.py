@@ -111,7 +111,10 @@ class Session:
         raise _ended_by(error, where, kept) from error
 
     def _hand_over(self, done: ComparedRuns, whole: int | None = None) -> None:
-        """Write all that was finished, and print it; of several seeds those that are ``whole``, None for all."""
+        """Write all that was finished, and print it.
+
+        Of several seeds those that are ``whole``, None for all.
+        """
         whole = len(done.runs) if whole is None else whole
         first = done.runs[0]
         ran = {method.method for method in first.methods}

@@ -50,8 +50,8 @@ class Parameters(RingParameters["PublicKey"]):
         self._make(_core.CkksParameters, packing, max_clients, value_bits, fraction_bits, ring_degree)
 
     def _work(self, ciphertexts: int) -> float:
-        # Of u, c0 and c1; 1/3 of a byte for a coefficient of u, 16/3 for each of e0 and e1. With two primes at most,
-        # digits are quick beside that.
+        # Of u, c0 and c1; 1/3 of a byte for a coefficient of u, 16/3 for each of e0 and e1. With two primes
+        # at most, digits are quick beside that.
         return self._butterflies(3 * ciphertexts) + 11.0 * ciphertexts * self.ring_degree
 
     def describe(self) -> str:
@@ -66,8 +66,8 @@ class Parameters(RingParameters["PublicKey"]):
             error = f"flooded with deviation 2^{facts['log2_flooding']} at scale 2^{facts['log2_scale']}"
         return self._describe_as(
             f"CKKS, {self.packing} packing, {self.security_bits}-bit security",
-            f"  left out    the lowest {facts['dropped_bits'][0]} and {facts['dropped_bits'][1]} bits of the two "
-            "halves, which carry noise alone",
+            f"  left out    the lowest {facts['dropped_bits'][0]} and {facts['dropped_bits'][1]} bits of the "
+            "two halves, which carry noise alone",
             f"  error       {error}",
             key=self._describe_ring(),
         )
@@ -80,7 +80,10 @@ class CiphertextBatch(SchemeBatch):
 
 
 class Total(SchemeTotal):
-    """The encrypted sum of a round, for the key authority. Reading one checks every field and every residue."""
+    """The encrypted sum of a round, for the key authority.
+
+    Reading one checks every field and every residue.
+    """
 
     _read = staticmethod(_core.CkksCiphertext.total)
 

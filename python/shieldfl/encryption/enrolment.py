@@ -1,9 +1,10 @@
 """Where clients enrol: how one comes to share a key with the key authority, and what is public of their session.
 
-The client draws the secret and seals it to the authority's public key, which it has pinned: by HPKE (RFC 9180), with
-ML-KEM-768 and X25519 together, so that the request stays sealed while either of both holds. The authority answers with
-a grant under that secret: what opens the answers of this session, where clients are to open them. An answer is signed
-for one request, sealed for those who are to open, and gives what a total opens by.
+The client draws the secret and seals it to the authority's public key, which it has pinned: by HPKE (RFC
+9180), with ML-KEM-768 and X25519 together, so that the request stays sealed while either of both holds. The
+authority answers with a grant under that secret: what opens the answers of this session, where clients are to
+open them. An answer is signed for one request, sealed for those who are to open, and gives what a total opens
+by.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ _MAGIC, _VERSION = b"SHER", 1
 
 @dataclass(frozen=True)
 class AuthorityIdentity:
-    """Who a key authority is: its public keys, which clients pin. Raises ParameterError for keys that cannot be."""
+    """Who a key authority is: its public keys, which clients pin.
+
+    Raises ParameterError for keys that cannot be.
+    """
 
     verifying_key: bytes
     """Ed25519, 32 bytes: what it signs is checked by this."""
@@ -91,7 +95,10 @@ class AuthorityIdentity:
         return self.verifying_key + self.enrolment_key
 
     def seal(self, secret: bytes, context: bytes) -> bytes:
-        """Seal a secret for the authority alone, bound to a context. Raises ParameterError for no valid key."""
+        """Seal a secret for the authority alone, bound to a context.
+
+        Raises ParameterError for no valid key.
+        """
         mlkem, x25519 = (cryptographic(f"asymmetric.{name}", "enrolments") for name in ("mlkem", "x25519"))
         first, second = self.enrolment_key[:_MLKEM_BYTES], self.enrolment_key[_MLKEM_BYTES:]
         try:
@@ -110,14 +117,17 @@ class AuthorityIdentity:
 class AuthorityGroup:
     """Several authorities, two or three, each of which has to answer: one that is honest suffices to protect clients.
 
-    Each client shares a secret with each of them, and encrypts under the sum of what follows from these. Raises
-    ParameterError for too many or too few, or one that is named twice.
+    Each client shares a secret with each of them, and encrypts under the sum of what follows from these.
+    Raises ParameterError for too many or too few, or one that is named twice.
     """
 
     members: tuple[AuthorityIdentity, ...]
     """In the order in which answers are given to whoever opens."""
     epochs: tuple[int, ...] = ()
-    """Of each one's store, when the session began; () for 0 of all. A member whose store was restored since refuses."""
+    """Of each one's store, when the session began; () for 0 of all.
+
+    A member whose store was restored since refuses.
+    """
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.members) <= MOST_AUTHORITIES or len(set(self.members)) != len(self.members):
@@ -179,8 +189,8 @@ def hpke_suite() -> Any:
 def client_number(client: int | str) -> int:
     """Return a client's number in frames: an integer below 2**31 itself, for a name 31 bits of its SHA-256 above that.
 
-    Two names have one number with a chance of 2**-31; whoever comes second is refused, and takes another name. Raises
-    ParameterError for what is neither.
+    Two names have one number with a chance of 2**-31; whoever comes second is refused, and takes another
+    name. Raises ParameterError for what is neither.
     """
     return _numbered(client)[0]
 
@@ -238,7 +248,10 @@ def sealed_grant(key: bytes, session: bytes, opening_key: bytes) -> bytes:
 
 
 def read_grant(key: bytes, session: bytes, grant: Buffer) -> bytes:
-    """Return what opens a session's answers. Raises KeyMismatchError for a grant of others, or that was altered."""
+    """Return what opens a session's answers.
+
+    Raises KeyMismatchError for a grant of others, or that was altered.
+    """
     frame = bytes(as_frame(grant))
     cipher = cryptographic("ciphers.aead", "enrolments").AESGCM(key)
     from cryptography.exceptions import InvalidTag
@@ -252,10 +265,12 @@ def read_grant(key: bytes, session: bytes, grant: Buffer) -> bytes:
 
 
 class EnrolledPublicKey(SchemePublicKey):
-    """What is public of a session: parameters, the digest of its manifest, authority and epoch. There is no key in it.
+    """What is public of a session: parameters, the digest of its manifest, authority and epoch.
 
-    Clients share keys of their own with the authority, or with each of several. What is drawn for all, such as the
-    uniform polynomials of a ring, is drawn from it, and so is never anybody's choice.
+    There is no key in it.
+
+    Clients share keys of their own with the authority, or with each of several. What is drawn for all, such
+    as the uniform polynomials of a ring, is drawn from it, and so is never anybody's choice.
     """
 
     _scheme = "a session"
@@ -278,7 +293,8 @@ class EnrolledPublicKey(SchemePublicKey):
         parameters : of the session, of this scheme.
         manifest_digest : 32 bytes of the manifest that the authority signed.
         authority : who it is, or the group of those that have to answer, or 16 bytes that identify it.
-        epoch : the authority's, below 2**32; it goes up where its memory was restored. Of a group, the highest.
+        epoch : the authority's, below 2**32; it goes up where its memory was restored. Of a group, the
+            highest.
 
         Raises ParameterError.
         """
@@ -300,9 +316,11 @@ class EnrolledPublicKey(SchemePublicKey):
         Parameters
         ----------
         frame : what :meth:`to_bytes` gave.
-        identity : of the authority, or the bytes that ``public_key.identity.to_bytes()`` gave; clients enrol with it.
+        identity : of the authority, or the bytes that ``public_key.identity.to_bytes()`` gave; clients enrol
+            with it.
 
-        Raises WireFormatError; KeyMismatchError for the identity of others; ParameterError for what is no valid key.
+        Raises WireFormatError; KeyMismatchError for the identity of others; ParameterError for what is no
+        valid key.
         """
         key = super().from_bytes(frame)
         return key if identity is None else key.with_identity(identity)
@@ -318,16 +336,23 @@ class EnrolledPublicKey(SchemePublicKey):
 
     @property
     def authorities(self) -> Sequence[AuthorityIdentity]:
-        """Those that have to answer, in the order of their group. Raises ParameterError where they are not known."""
+        """Those that have to answer, in the order of their group.
+
+        Raises ParameterError where they are not known.
+        """
         if self.identity is None:
             raise ParameterError(
-                "the public key does not say whose it is, as a frame has the authority's id alone: read it by "
-                "PublicKey.from_bytes(frame, identity=...), which takes what public_key.identity.to_bytes() gives"
+                "the public key does not say whose it is, as a frame has the authority's id alone: read it "
+                "by PublicKey.from_bytes(frame, identity=...), which takes what "
+                "public_key.identity.to_bytes() gives"
             )
         return self.identity.members
 
     def with_identity(self, identity: Identity) -> Self:
-        """Return the same key with its authority's identity. Raises KeyMismatchError for another's, WireFormatError."""
+        """Return the same key with its authority's identity.
+
+        Raises KeyMismatchError for another's, WireFormatError.
+        """
         if not isinstance(identity, AuthorityIdentity | AuthorityGroup):
             identity = read_identity(identity)
         if identity.id != self._core.authority:
@@ -341,15 +366,19 @@ class EnrolledPublicKey(SchemePublicKey):
 
     @classmethod
     def read_request(cls, frame: Buffer) -> Any:
-        """Read what ``Total.request`` gave: the core's object, with what is asked for. Raises WireFormatError."""
+        """Read what ``Total.request`` gave: the core's object, with what is asked for.
+
+        Raises WireFormatError.
+        """
         return cls._total_class._core_request.from_bytes(as_frame(frame))
 
 
 class ClientKey(Uncopied):
     """A client's key in a session, at a round. Its owner keeps it from everybody but the key authority.
 
-    It goes on by the number of the round, and what it was before is wiped: whoever gets hold of it opens nothing of
-    earlier rounds. Where a session has several authorities, it is a secret with each, and each of them has to answer.
+    It goes on by the number of the round, and what it was before is wiped: whoever gets hold of it opens
+    nothing of earlier rounds. Where a session has several authorities, it is a secret with each, and each of
+    them has to answer.
     """
 
     _why_uncopied = "holds a secret and is neither copied nor pickled"
@@ -369,7 +398,9 @@ class ClientKey(Uncopied):
 
     @classmethod
     def of_secret(cls, public_key: SchemePublicKey, client: int | str, secret: Buffer) -> Self:
-        """Make the key of round 0 from what client and authority share, 32 bytes; for several, one after the other.
+        """Make the key of round 0 from what client and authority share, 32 bytes.
+
+        For several, one after the other.
 
         Raises ParameterError.
         """
@@ -414,10 +445,11 @@ class ClientKey(Uncopied):
         ----------
         public_key : of the session, as the client has pinned it.
         client : a number below 2**31, or a name.
-        identity : of the authority, or what its ``to_bytes`` gave, for a public key that was read from a frame alone.
+        identity : of the authority, or what its ``to_bytes`` gave, for a public key that was read from a
+            frame alone.
 
-        Raises ParameterError where neither says who the authority is, or there are several: take :meth:`requests`;
-        KeyMismatchError where it is another one's.
+        Raises ParameterError where neither says who the authority is, or there are several: take
+        :meth:`requests`; KeyMismatchError where it is another one's.
         """
         key, sealed = cls.requests(public_key, client, identity)
         if len(sealed) != 1:
@@ -442,7 +474,10 @@ class ClientKey(Uncopied):
 
     @property
     def opening_keys(self) -> Sequence[bytes]:
-        """What opens answers, 32 bytes for each authority; secret. Raises PolicyError before all have granted it."""
+        """What opens answers, 32 bytes for each authority; secret.
+
+        Raises PolicyError before all have granted it.
+        """
         if not self._opening_keys or len(self._opening_keys) < len(self._cores):
             raise PolicyError("this client was granted no answers: take the key authority's grant first")
         return [self._opening_keys[number] for number in range(len(self._cores))]
@@ -470,7 +505,10 @@ class ClientKey(Uncopied):
                 core.advance_to(round)
 
     def export_secret(self) -> bytearray:
-        """Return the key at its round, 32 bytes for each authority, for a store; the receiver overwrites it."""
+        """Return the key at its round, 32 bytes for each authority, for a store.
+
+        The receiver overwrites it.
+        """
         exported = bytearray()
         for core in self._cores:
             part = core.export_secret()
@@ -511,8 +549,9 @@ def sealed_answer(
 ) -> bytes:
     """Seal what opens a total by AES-256-GCM, commit to it, and sign that.
 
-    The answer is a signature (64 bytes), a nonce (12), the commitment (32), then what is sealed. AES-GCM alone commits
-    to nothing: whoever chooses the keys of two clients makes one ciphertext that opens to other things for each.
+    The answer is a signature (64 bytes), a nonce (12), the commitment (32), then what is sealed. AES-GCM
+    alone commits to nothing: whoever chooses the keys of two clients makes one ciphertext that opens to other
+    things for each.
 
     ``signing_key`` is the authority's Ed25519 private key, ``opening_key`` 32 bytes of those who are to open,
     ``key_id`` that of the session's public key; the answer is to this ``request`` alone.
@@ -529,8 +568,8 @@ def read_answer(
 ) -> bytes:
     """Return what opens a total; secret. Of one answer it is the same for all who can read it.
 
-    Raises KeyMismatchError for an answer that the authority did not sign for this request; PolicyError for one that was
-    sealed for others.
+    Raises KeyMismatchError for an answer that the authority did not sign for this request; PolicyError for
+    one that was sealed for others.
     """
     frame = bytes(as_frame(answer))
     signature, sealed = frame[:_SIGNATURE_BYTES], frame[_SIGNATURE_BYTES:]
@@ -542,8 +581,8 @@ def read_answer(
         ed25519.Ed25519PublicKey.from_public_bytes(verifying_key).verify(signature, bound + sealed)
     except InvalidSignature:
         raise KeyMismatchError(
-            "the answer was not signed by this session's key authority for this total: ask it again, with this total's "
-            "own request"
+            "the answer was not signed by this session's key authority for this total: ask it again, with "
+            "this total's own request"
         ) from None
     nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     commitment, ciphertext = rest[:_COMMITMENT_BYTES], rest[_COMMITMENT_BYTES:]
@@ -583,16 +622,16 @@ def open_answered(
     key : of a client that took each authority's grant.
     threads : None for as many as the work is worth.
 
-    Raises KeyMismatchError for an answer that the authority did not sign for this very total; PolicyError before a
-    grant was taken; ParameterError for too few or too many answers; WireFormatError for what does not open to sums in
-    range.
+    Raises KeyMismatchError for an answer that the authority did not sign for this very total; PolicyError
+    before a grant was taken; ParameterError for too few or too many answers; WireFormatError for what does
+    not open to sums in range.
     """
     public_key, given = key.public_key, _checked(total, answers)
     authorities = public_key.authorities
     if len(given) != len(authorities):
         raise ParameterError(
-            f"the session has {len(authorities)} authorities, each of which has to answer, and there are {len(given)} "
-            "answers"
+            f"the session has {len(authorities)} authorities, each of which has to answer, and there are "
+            f"{len(given)} answers"
         )
     request = total.request()
     sum_keys = [
@@ -612,11 +651,11 @@ def open_total(
 ) -> tuple[NDArray[np.float64], float | None]:
     """Open a total: the sums, float64 (count,), by ascending position, and the sum of encrypted weights, if any.
 
-    ``keys`` is what ``sum_key`` gave for this very total, of several authorities a list; ``beside`` what the request
-    was made with.
+    ``keys`` is what ``sum_key`` gave for this very total, of several authorities a list; ``beside`` what the
+    request was made with.
 
-    Raises KeyMismatchError for a key of another total, WireFormatError for what does not open to sums in range: the
-    list of clients is not that of the ciphertexts, or one of them was altered.
+    Raises KeyMismatchError for a key of another total, WireFormatError for what does not open to sums in
+    range: the list of clients is not that of the ciphertexts, or one of them was altered.
     """
     given = _checked(total, keys)
     if not isinstance(total, checked_key(public_key, EnrolledPublicKey)._total_class):

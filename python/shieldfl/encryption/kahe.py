@@ -1,8 +1,8 @@
 """Key-additive encryption: an encrypted update as small as a plain one, and lies about a sum that open to noise.
 
-Each client shares a key of its own with the key authority, and hides each update with a one-time secret from it.
-Whoever sums ciphertexts asks the authority for the sum of the secrets of those who are in the sum; the authority sees
-neither ciphertexts nor what they open to. See ``docs/kahe.md``.
+Each client shares a key of its own with the key authority, and hides each update with a one-time secret from
+it. Whoever sums ciphertexts asks the authority for the sum of the secrets of those who are in the sum; the
+authority sees neither ciphertexts nor what they open to. See ``docs/kahe.md``.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Parameters(RingParameters["PublicKey"]):
     value_bits : bits of a quantised value, sign included, 2 to 40.
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
-    ring_degree : 2048, 4096 or 8192; by default 4096. The largest takes the fewest bytes for many values, the smallest
-        for a few.
-    sum_bits : bits of a sum, sign included; by default as many as hold any sum of ``max_clients`` values. Fewer
-        make ciphertexts shorter, and are for sums that are known to be small, as noise is: one of 2**(sum_bits - 1) or
-        more opens wrongly, and others with it. Weights cannot travel encrypted beside.
+    ring_degree : 2048, 4096 or 8192; by default 4096. The largest takes the fewest bytes for many values, the
+        smallest for a few.
+    sum_bits : bits of a sum, sign included; by default as many as hold any sum of ``max_clients`` values.
+        Fewer make ciphertexts shorter, and are for sums that are known to be small, as noise is: one of
+        2**(sum_bits - 1) or more opens wrongly, and others with it. Weights cannot travel encrypted beside.
 
     Raises ParameterError when a setting is out of range or the ring has no room at 128-bit security.
     """
@@ -69,9 +69,9 @@ class Parameters(RingParameters["PublicKey"]):
         self._make(_core.KaheParameters, max_clients, value_bits, fraction_bits, ring_degree, sum_bits)
 
     def _work(self, ciphertexts: int) -> float:
-        # A ciphertext's product and each secret are transformed; 32/3 of a byte is drawn for a coefficient of an error
-        # or a secret. One residue of each pair goes into the other's digit: with all that more primes bring, that takes
-        # as long as six butterflies, with any instruction set.
+        # A ciphertext's product and each secret are transformed; 32/3 of a byte is drawn for a coefficient of
+        # an error or a secret. One residue of each pair goes into the other's digit: with all that more
+        # primes bring, that takes as long as six butterflies, with any instruction set.
         polynomials = ciphertexts + math.ceil(ciphertexts / self._CIPHERTEXTS_OF_MANY)
         digits = 6 * math.comb(len(self._facts["primes"]), 2) * ciphertexts
         return self._butterflies(polynomials) + (polynomials * 32 / 3 + digits) * self.ring_degree
@@ -85,14 +85,15 @@ class Parameters(RingParameters["PublicKey"]):
         """Say in a few lines what the parameters are, what follows from them, and what their security rests on."""
         facts, (_, standard, core_svp, quantum) = self._facts, ATTACK_COSTS[self.ring_degree]
         return self._describe_as(
-            f"key-additive encryption, {self.security_bits}-bit security by the homomorphic encryption standard's "
-            "table",
+            f"key-additive encryption, {self.security_bits}-bit security by the homomorphic encryption "
+            "standard's table",
             f"  left out    the lowest {facts['dropped_bits']} bits, which carry noise alone",
-            f"  error       rounded away at scale 2^{facts['log2_scale']} in a sum of {self.max_clients}, but for "
-            f"a chance of 2^-{self.failure_bits:.0f} for each coefficient",
+            f"  error       rounded away at scale 2^{facts['log2_scale']} in a sum of {self.max_clients}, "
+            f"but for a chance of 2^-{self.failure_bits:.0f} for each coefficient",
             f"  attacks     at least 2^{standard} by the standard's cost model, 2^{core_svp} by core-SVP, "
             f"2^{quantum} by that on a quantum computer",
-            "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside review;",
+            "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside "
+            "review;",
             "              at least two honest clients in every sum",
             key=self._describe_ring(),
         )
@@ -105,14 +106,20 @@ class CiphertextBatch(SchemeBatch):
 
 
 class Total(SchemeTotal):
-    """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
+    """The encrypted sum of a round and the list of those in it.
+
+    Reading one checks every field and every residue.
+    """
 
     _read = staticmethod(_core.KaheCiphertext.total)
     _core_request = _core.KaheSumRequest
 
 
 class PublicKey(EnrolledPublicKey):
-    """What is public of a session: parameters, the digest of its manifest, authority and epoch; no key is in it."""
+    """What is public of a session: parameters, the digest of its manifest, authority and epoch.
+
+    No key is in it.
+    """
 
     parameters: Parameters
     _scheme = "kahe"
@@ -138,7 +145,10 @@ class Aggregator(registry.Aggregator):
 
 
 class Kahe(Scheme):
-    """Each client enrols once, and shares a key with the key authority; what opens a total opens that alone."""
+    """Each client enrols once, and shares a key with the key authority.
+
+    What opens a total opens that alone.
+    """
 
     encryptions = ("kahe",)
 

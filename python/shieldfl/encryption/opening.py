@@ -26,14 +26,15 @@ def sum_key(
 ) -> bytearray:
     """Compute what opens the total that a request names; secret, and for the opener alone.
 
-    This computes and decides nothing. Two answers for overlapping lists of one round and purpose give a single client's
-    update: whoever calls it keeps to one answer for each client, session, round and purpose, for ever.
+    This computes and decides nothing. Two answers for overlapping lists of one round and purpose give a
+    single client's update: whoever calls it keeps to one answer for each client, session, round and purpose,
+    for ever.
 
-    ``client_keys`` are the participants', in the request's order, each at the request's round: what they share with
-    this authority alone.
+    ``client_keys`` are the participants', in the request's order, each at the request's round: what they
+    share with this authority alone.
 
-    Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for keys of others, or of
-    another session or round.
+    Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for keys of others,
+    or of another session or round.
     """
     asked = checked_key(public_key, EnrolledPublicKey).read_request(request)
     cores = [core for key in client_keys for core in key._cores]

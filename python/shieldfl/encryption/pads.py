@@ -1,8 +1,8 @@
 """One-time pads: the simplest additively homomorphic cipher, under the same trust, enrolment and answers as ``kahe``.
 
-Each client adds a key stream that it shares with the key authority; the sum of the streams of those who are in a total
-opens it, and nothing else. No lattice assumption; the price is an authority whose work grows with clients and values,
-and an answer as long as the total. See ``docs/pads.md``.
+Each client adds a key stream that it shares with the key authority; the sum of the streams of those who are
+in a total opens it, and nothing else. No lattice assumption; the price is an authority whose work grows with
+clients and values, and an answer as long as the total. See ``docs/pads.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ __all__ = [
 
 
 class Parameters(SchemeParameters["PublicKey"]):
-    """What a session agrees on before its first round. Immutable; equal when everything is, but for what was planned.
+    """What a session agrees on before its first round.
+
+    Immutable; equal when everything is, but for what was planned.
 
     Parameters
     ----------
@@ -35,9 +37,9 @@ class Parameters(SchemeParameters["PublicKey"]):
     value_bits : bits of a quantised value, sign included, 2 to 40.
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
-    sum_bits : bits of a sum, sign included; by default as many as hold any sum of ``max_clients`` values. Fewer
-        make ciphertexts shorter, and are for sums that are known to be small, as noise is: one of 2**(sum_bits - 1) or
-        more opens wrongly. Weights cannot travel encrypted beside.
+    sum_bits : bits of a sum, sign included; by default as many as hold any sum of ``max_clients`` values.
+        Fewer make ciphertexts shorter, and are for sums that are known to be small, as noise is: one of
+        2**(sum_bits - 1) or more opens wrongly. Weights cannot travel encrypted beside.
 
     Raises ParameterError when a setting is out of range.
     """
@@ -63,11 +65,11 @@ class Parameters(SchemeParameters["PublicKey"]):
         """Say in a few lines what the parameters are, and what a round costs the authority."""
         return self._describe_as(
             f"one-time pads, {self.security_bits}-bit keys of ChaCha20",
-            f"  authority   {self.pad_bytes} bytes of key stream for each client and value, and an answer as long "
-            "as the total;",
+            f"  authority   {self.pad_bytes} bytes of key stream for each client and value, and an answer as "
+            "long as the total;",
             "              for many values kahe is cheaper there: docs/pads.md says from how many on",
-            "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two honest "
-            "clients in every sum",
+            "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two "
+            "honest clients in every sum",
         )
 
 
@@ -78,14 +80,20 @@ class CiphertextBatch(SchemeBatch):
 
 
 class Total(SchemeTotal):
-    """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
+    """The encrypted sum of a round and the list of those in it.
+
+    Reading one checks every field and every residue.
+    """
 
     _read = staticmethod(_core.PadsCiphertext.total)
     _core_request = _core.PadsSumRequest
 
 
 class PublicKey(EnrolledPublicKey):
-    """What is public of a session: parameters, the digest of its manifest, authority and epoch; no key is in it."""
+    """What is public of a session: parameters, the digest of its manifest, authority and epoch.
+
+    No key is in it.
+    """
 
     parameters: Parameters
     _scheme = "pads"
@@ -111,7 +119,10 @@ class Aggregator(registry.Aggregator):
 
 
 class Pads(Scheme):
-    """Each client adds a pad that it shares with the key authority; the sum of these opens a total, and that alone."""
+    """Each client adds a pad that it shares with the key authority.
+
+    The sum of these opens a total, and that alone.
+    """
 
     encryptions = ("pads",)
     long_answers = True

@@ -1,8 +1,8 @@
 """Paillier encryption of model updates, with one value in a plaintext or as many as it holds.
 
-The verbs are those of :mod:`shieldfl.encryption.ckks`, and sums are exact. On top of them, batches can be multiplied by
-integer weights, an :class:`Encryptor` can precompute randomisers, and clients with different masks can
-share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``.
+The verbs are those of :mod:`shieldfl.encryption.ckks`, and sums are exact. On top of them, batches can be
+multiplied by integer weights, an :class:`Encryptor` can precompute randomisers, and clients with different
+masks can share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``.
 
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
 """
@@ -52,7 +52,8 @@ __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKe
 
 _LOGGER = logging.getLogger("shieldfl")
 _CHOICES = {"packing": ("dense", "single"), "randomizer": ("short-exponent", "classical")}
-# The widths of the core's fields: what is above one is above every limit, and refused as the largest number is.
+# The widths of the core's fields: what is above one is above every limit, and refused as the largest number
+# is.
 _WIDTHS = {"key_bits": 16, "max_clients": 32, "value_bits": 8, "fraction_bits": 8, "max_weight": 32}
 
 
@@ -61,16 +62,18 @@ class Parameters(SchemeParameters["PublicKey"]):
 
     Parameters
     ----------
-    key_bits : length of the modulus n: 2048, 3072 or 4096. 2048 bits give 112 bits of security, and are logged.
-    packing : "dense" for as many values in a ciphertext as the plaintext holds, "single" for one, as in SenseCrypt.
+    key_bits : length of the modulus n: 2048, 3072 or 4096. 2048 bits give 112 bits of security, and are
+        logged.
+    packing : "dense" for as many values in a ciphertext as the plaintext holds, "single" for one, as in
+        SenseCrypt.
     max_clients : the most updates that a total can hold, up to 2**20.
     value_bits : bits of a quantised value, sign included, 2 to 40.
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
-    max_weight : the largest integer weight that an aggregator may give a batch, up to 2**20. Keep it small: weights
-        that differ much let one sum tell single updates apart (docs/threat-model.md).
-    randomizer : "short-exponent" hides a plaintext with a power of one base, which a table makes quick (Damgard,
-        Jurik and Nielsen 2010); "classical" with r**n (Paillier 1999).
+    max_weight : the largest integer weight that an aggregator may give a batch, up to 2**20. Keep it small:
+        weights that differ much let one sum tell single updates apart (docs/threat-model.md).
+    randomizer : "short-exponent" hides a plaintext with a power of one base, which a table makes quick
+        (Damgard, Jurik and Nielsen 2010); "classical" with r**n (Paillier 1999).
 
     Raises ParameterError when a setting is out of range.
     """
@@ -155,8 +158,8 @@ def _core_of(**settings: Any) -> _core.PaillierParameters:
 class CiphertextBatch(SchemeBatch):
     """One client's encrypted update.
 
-    Reading one checks every field, on one thread. Residues cannot be checked without n, which does not travel with
-    them: the aggregator does, before it adds any.
+    Reading one checks every field, on one thread. Residues cannot be checked without n, which does not travel
+    with them: the aggregator does, before it adds any.
     """
 
     _read = staticmethod(lambda frame, threads: _core.PaillierCiphertext.batch(frame))
@@ -190,9 +193,9 @@ class PublicKey(SchemePublicKey):
 class UnionOrder(Identified):
     """The positions that any client of a group encrypts, most popular first. Immutable.
 
-    All clients of the group pack in this one order. A client puts zero where its own mask does not select, leaves
-    out ciphertexts that would be all zero (few clients need the ciphertexts at the end), and sends those values
-    in the clear instead: ``clear_fields``. The aggregator adds both.
+    All clients of the group pack in this one order. A client puts zero where its own mask does not select,
+    leaves out ciphertexts that would be all zero (few clients need the ciphertexts at the end), and sends
+    those values in the clear instead: ``clear_fields``. The aggregator adds both.
     """
 
     def __init__(self, core: _core.UnionOrder) -> None:
@@ -219,7 +222,8 @@ class UnionOrder(Identified):
     def from_bytes(cls, frame: Buffer, expected_size: int | None = None) -> UnionOrder:
         """Read a frame; every position is checked.
 
-        Give ``expected_size`` for bytes that come from outside, as for ``Mask.from_bytes``. Raises WireFormatError.
+        Give ``expected_size`` for bytes that come from outside, as for ``Mask.from_bytes``. Raises
+        WireFormatError.
         """
         size = None if expected_size is None else as_unsigned(expected_size, "expected_size")
         return cls(_core.UnionOrder.from_bytes(as_frame(frame), size))
@@ -255,9 +259,9 @@ class UnionOrder(Identified):
     def clear_fields(self, update: Any, mask: Mask) -> NDArray[Any]:
         """Return what a client sends in the clear: its values in the union's order, zero where its mask selects.
 
-        ``update`` is a float32 or float64 vector of ``size`` values, and so is, with ``count`` values, what is
-        returned. Raises ArrayTypeError, and ParameterError for sizes that differ or a mask with a position outside
-        of the union.
+        ``update`` is a float32 or float64 vector of ``size`` values, and so is, with ``count`` values, what
+        is returned. Raises ArrayTypeError, and ParameterError for sizes that differ or a mask with a position
+        outside of the union.
         """
         values = as_update(update)
         self._check_length(values, self.size, "the update")
@@ -267,8 +271,8 @@ class UnionOrder(Identified):
         outside = np.count_nonzero(selected) - np.count_nonzero(selected[self.positions])
         if outside:
             raise ParameterError(
-                f"the client's mask selects {outside:,} positions outside of the union: make the order from the "
-                "masks of all clients in the group"
+                f"the client's mask selects {outside:,} positions outside of the union: make the order from "
+                "the masks of all clients in the group"
             )
         fields[selected[self.positions]] = 0
         return fields
@@ -303,17 +307,17 @@ class UnionOrder(Identified):
 class Encryptor(registry.Encryptor):
     """Encrypts masked updates under a public key. Safe to use from several threads.
 
-    Nearly all the work is in the randomisers, which do not depend on the update: ``precompute`` makes them while a
-    model trains. With randomisers of the short-exponent kind, the first use of a key takes a good part of a second
-    for a table, which all encryptors of that key object share.
+    Nearly all the work is in the randomisers, which do not depend on the update: ``precompute`` makes them
+    while a model trains. With randomisers of the short-exponent kind, the first use of a key takes a good
+    part of a second for a table, which all encryptors of that key object share.
 
     Parameters
     ----------
     public_key : whom to encrypt for.
     threads : None for as many as the work is worth.
-    lookups_vartime : True lets the GMP engine look table entries up by secret addresses. That is a sixth faster, but
-        whoever shares the processor's caches may learn the randomisers, and with them the update. The AVX-512
-        engine, whose look-ups cost next to nothing, ignores it.
+    lookups_vartime : True lets the GMP engine look table entries up by secret addresses. That is a sixth
+        faster, but whoever shares the processor's caches may learn the randomisers, and with them the update.
+        The AVX-512 engine, whose look-ups cost next to nothing, ignores it.
     """
 
     _keys = PublicKey
@@ -333,9 +337,9 @@ class Encryptor(registry.Encryptor):
     ) -> SchemeBatch:
         """Encrypt the values at the mask's positions for a group of clients whose masks differ.
 
-        The values are in the group's order, with zeros where this client's mask does not select; ciphertexts that
-        would be all zero are left out, which shows the aggregator no more than the mask that it has already.
-        There is no encrypted weight: the aggregator gives an integer one.
+        The values are in the group's order, with zeros where this client's mask does not select; ciphertexts
+        that would be all zero are left out, which shows the aggregator no more than the mask that it has
+        already. There is no encrypted weight: the aggregator gives an integer one.
 
         Parameters
         ----------
@@ -361,8 +365,8 @@ class Encryptor(registry.Encryptor):
     def precompute(self, count: int) -> None:
         """Make randomisers for ``count`` more ciphertexts on background threads; return at once.
 
-        Encryption takes them as long as there are any; each is used once and wiped. A child process after fork
-        starts with none. Raises ParameterError when more than 2**24 would wait to be used.
+        Encryption takes them as long as there are any; each is used once and wiped. A child process after
+        fork starts with none. Raises ParameterError when more than 2**24 would wait to be used.
         """
         self._pool.precompute(as_unsigned(count, "count"), self._threads, self._lookups_vartime)
 
@@ -379,16 +383,16 @@ class Encryptor(registry.Encryptor):
 class Aggregator(registry.Aggregator):
     """Sums batches, and other aggregators' totals, in the memory of one accumulator; cannot open anything.
 
-    Raises, and keeps what it holds: WireFormatError, ParameterError (other parameters, other positions, a weight
-    out of range), KeyMismatchError, PolicyError (another round), DuplicateFrameError, CapacityError.
+    Raises, and keeps what it holds: WireFormatError, ParameterError (other parameters, other positions, a
+    weight out of range), KeyMismatchError, PolicyError (another round), DuplicateFrameError, CapacityError.
 
     Parameters
     ----------
     public_key : the key that the clients encrypt under.
     threads : None for as many as the work is worth.
     round : the round whose batches are accepted; None lets the first batch decide.
-    order : of the union of masks, for a group whose masks differ; batches in any other order are refused. Without it,
-        so are batches that leave ciphertexts out: their few bytes may state a sum of any size.
+    order : of the union of masks, for a group whose masks differ; batches in any other order are refused.
+        Without it, so are batches that leave ciphertexts out: their few bytes may state a sum of any size.
     """
 
     def __init__(
@@ -414,10 +418,11 @@ class Aggregator(registry.Aggregator):
         ----------
         batch : the client's ciphertexts.
         weight : counts the client so many times, 1 to ``max_weight``; 1 for a batch with an encrypted weight.
-        clear : what the client sent beside it in the clear, float32 or float64, one value for each of the batch's,
-            zero where it encrypted: see ``UnionOrder.clear_fields``. It is quantised, added to the ciphertexts,
-            and weighted with them. RangeError for values out of range. Nobody can see whether a client encrypted
-            where it also sends a number: then both count. CapacityError where fields have no room for that.
+        clear : what the client sent beside it in the clear, float32 or float64, one value for each of the
+            batch's, zero where it encrypted: see ``UnionOrder.clear_fields``. It is quantised, added to the
+            ciphertexts, and weighted with them. RangeError for values out of range. Nobody can see whether a
+            client encrypted where it also sends a number: then both count. CapacityError where fields have no
+            room for that.
 
         Raises OSError for a file that cannot be read.
         """
@@ -446,7 +451,8 @@ class Paillier(Scheme):
         return self.Parameters(key_bits=key_bits, packing=_packing(encryption))
 
     def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
-        # Nobody can see whether a client encrypts where it also sends a plain number: fields have room for both.
+        # Nobody can see whether a client encrypts where it also sends a plain number: fields have room for
+        # both.
         return self.Parameters(
             key_bits=needs.key_bits,
             packing=_packing(encryption),

@@ -21,7 +21,10 @@ Key = TypeVar("Key")
 
 
 def core_number(value: int, name: str, bits: int = 32) -> int:
-    """Return a number as the core takes it: one that does not fit its bits is out of range. Raises ParameterError."""
+    """Return a number as the core takes it: one that does not fit its bits is out of range.
+
+    Raises ParameterError.
+    """
     number = as_unsigned(value, name, least=-(2**63))
     return (1 << bits) - 1 if number >> bits else number
 
@@ -37,9 +40,12 @@ class Identified:
 
 
 class SchemeParameters(Identified, Generic[Key]):
-    """Immutable; equal when they make the same frames, however they were chosen. What ``Parameters`` have in common.
+    """Immutable; equal when they make the same frames, however they were chosen.
 
-    ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
+    What ``Parameters`` have in common.
+
+    ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters
+    has.
     """
 
     _SETTINGS: ClassVar[tuple[str, ...]]
@@ -103,8 +109,9 @@ class SchemeParameters(Identified, Generic[Key]):
         Parameters
         ----------
         goal : ``"speed"`` for the least work at the client, ``"size"`` for the fewest bytes on the wire.
-        count : how many values a client encrypts at a time; None for many. A ciphertext is sent whole however few
-            values are in it, so a small ring is better for a few hundred. It changes nothing where there is no ring.
+        count : how many values a client encrypts at a time; None for many. A ciphertext is sent whole however
+            few values are in it, so a small ring is better for a few hundred. It changes nothing where there
+            is no ring.
         settings : keywords of ``Parameters``, but for what is chosen here.
 
         Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
@@ -132,25 +139,27 @@ class SchemeParameters(Identified, Generic[Key]):
     ) -> Self:
         """Choose value_bits and fraction_bits for updates like a sample, by the error that rounding may have.
 
-        Rounding then moves the mean by at most ``relative_error`` of its length (L2 norm) where clients' updates are
-        as long as the sample and do not cancel out. Run it on public or planned data, once: the two numbers go into
-        the plan that everybody gets. A scale fitted to a client's update would tell how large that update is.
+        Rounding then moves the mean by at most ``relative_error`` of its length (L2 norm) where clients'
+        updates are as long as the sample and do not cancel out. Run it on public or planned data, once: the
+        two numbers go into the plan that everybody gets. A scale fitted to a client's update would tell how
+        large that update is.
 
         Parameters
         ----------
-        sample_update : float32 or float64 vector, typical of what a client sends in any round; updates shrink as
-            training converges. Values that are zero do not count.
+        sample_update : float32 or float64 vector, typical of what a client sends in any round; updates shrink
+            as training converges. Values that are zero do not count.
         mask : which positions are encrypted; None for all.
-        weights : the smallest and the largest weight that ``encrypt`` gets, above 0 and at most 1; None for none. Best
-            divided so that the largest is 1. Integer ones, which an aggregator gives, need none of it.
+        weights : the smallest and the largest weight that ``encrypt`` gets, above 0 and at most 1; None for
+            none. Best divided so that the largest is 1. Integer ones, which an aggregator gives, need none of
+            it.
         relative_error : above 0 and below 1.
-        headroom : how many times the sample's largest value fits. What is larger still is refused with a RangeError, or
-            saturated with ``clip=True``.
+        headroom : how many times the sample's largest value fits. What is larger still is refused with a
+            RangeError, or saturated with ``clip=True``.
         goal, count : as for ``plan``; None for the default ring.
         settings : keywords of ``Parameters``, but for the two that are chosen here.
 
-        Raises ArrayTypeError, RangeError for NaN or infinity in the sample, ParameterError for a sample of zeros, a
-        setting out of range, and where there is no room: it says which error can be reached.
+        Raises ArrayTypeError, RangeError for NaN or infinity in the sample, ParameterError for a sample of
+        zeros, a setting out of range, and where there is no room: it says which error can be reached.
         """
         guard_bits = cls._unlogged(settings | {"value_bits": 2, "fraction_bits": 0})._facts["guard_bits"]
         most_bits = min(_core.MOST_VALUE_BITS, _core.MOST_FIELD_BITS - int(guard_bits))
@@ -171,7 +180,8 @@ class SchemeParameters(Identified, Generic[Key]):
             scheme,
             f"  values      {self.value_bits} bits, {self.fraction_bits} behind the point: "
             f"|value| <= {limit:.6g} in steps of 2^-{self.fraction_bits}",
-            f"  clients     up to {self.max_clients:,}{weights}, {bits} guard bit{'s' * (bits != 1)} for their sum",
+            f"  clients     up to {self.max_clients:,}{weights}, {bits} guard bit{'s' * (bits != 1)} for "
+            "their sum",
             *([key] if key else []),
             f"  ciphertext  {in_one:,} value{'s' * (in_one != 1)} in {facts['ciphertext_bytes']:,} bytes: "
             f"{self.bytes_per_value:.2f} bytes a value",
@@ -179,8 +189,8 @@ class SchemeParameters(Identified, Generic[Key]):
         ]
         if (sum_bits := facts.get("sum_bits", full)) != full:
             lines.append(
-                f"              every sum below 2^{sum_bits - 1} steps, which clients see to: any sum would take "
-                f"{full} bits, not {sum_bits}"
+                f"              every sum below 2^{sum_bits - 1} steps, which clients see to: any sum would "
+                f"take {full} bits, not {sum_bits}"
             )
         return "\n".join(lines)
 
@@ -285,9 +295,10 @@ def _fit_scale(
 ) -> dict[str, int]:
     """Choose the fewest bits with which rounding stays within ``relative_error``; see ``Parameters.fit``.
 
-    Every value may be off by half a step, so the L2 norm of the error is at most sqrt(n) / 2 steps for n values that
-    are not zero. Where there are weights, rounding them gets one half of what is allowed. If there is room, steps are
-    also so fine that few of the sample's values round to zero, however small some are.
+    Every value may be off by half a step, so the L2 norm of the error is at most sqrt(n) / 2 steps for n
+    values that are not zero. Where there are weights, rounding them gets one half of what is allowed. If
+    there is room, steps are also so fine that few of the sample's values round to zero, however small some
+    are.
     """
     wanted, times = as_real(relative_error, "relative_error"), as_real(headroom, "headroom")
     if not 0.0 < wanted < 1.0:
@@ -298,8 +309,8 @@ def _fit_scale(
     smallest_weight, largest_weight = as_pair(weights if weighted else (1.0, 1.0), "weights")
     if not 0.0 < smallest_weight <= largest_weight <= 1.0:
         raise ParameterError(
-            "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every client's "
-            "by the largest one"
+            "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every "
+            "client's by the largest one"
         )
     sizes = _sizes_of(sample_update, mask)
     largest, small = float(sizes.max()), float(np.quantile(sizes, _ROUNDED_TO_ZERO))
@@ -322,8 +333,8 @@ def _fit_scale(
     fitting = sum(bits_of_top(bits) <= most_bits for bits in range(_core.MOST_FRACTION_BITS + 1))
     if not fitting:
         raise ParameterError(
-            f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, or "
-            "lower headroom or max_clients"
+            f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, "
+            "or lower headroom or max_clients"
         )
     # What rounding values and weights may come to, relative to one client's weighted update.
     reached = math.ldexp(0.5, 1 - fitting) / rms + weighted * math.ldexp(
@@ -360,7 +371,10 @@ def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
 
 
 class SchemePublicKey(Identified):
-    """Encrypts and identifies; opens nothing. A scheme's own says which classes, of the core too, are the scheme's."""
+    """Encrypts and identifies; opens nothing.
+
+    A scheme's own says which classes, of the core too, are the scheme's.
+    """
 
     parameters: Any
     _scheme: ClassVar[str]
@@ -410,5 +424,6 @@ def checked_key(key: Any, kind: type[SchemePublicKey], client_key: Any = None) -
         wanted, source = "ClientKey", "that of one who enrolled, as authority.enrol(number) gives it"
     scheme = getattr(public_key, "_scheme", "")
     raise ParameterError(
-        f"expected a {wanted} of {kind._scheme}, got {type(key).__name__}{scheme and f' of {scheme}'}: pass {source}"
+        f"expected a {wanted} of {kind._scheme}, got {type(key).__name__}{scheme and f' of {scheme}'}: pass "
+        f"{source}"
     )

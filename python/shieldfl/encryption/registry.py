@@ -48,7 +48,8 @@ def _bound_to(public_key: SchemePublicKey, purpose: str, part: int) -> tuple[Any
         return purpose_id(purpose), number
     if number or purpose != "update":
         raise ParameterError(
-            "frames say what they are, and which part of a model, only where clients enrol: leave purpose and part out"
+            "frames say what they are, and which part of a model, only where clients enrol: leave purpose "
+            "and part out"
         )
     return ()
 
@@ -144,7 +145,8 @@ class _Ciphertext:
     def from_bytes(cls, frame: Buffer, threads: int | None = None) -> Self:
         """Read a frame; everything is checked that can be without the public key. Raises WireFormatError.
 
-        ``threads`` : None for as many as the work is worth. A frame that is only to be added needs none of this: pass
+        ``threads`` : None for as many as the work is worth. A frame that is only to be added needs none of
+            this: pass
         its bytes to ``Aggregator.add``, which checks as it adds.
         """
         ciphertext = cls(bytes(as_frame(frame)))
@@ -167,7 +169,10 @@ class SchemeBatch(_Ciphertext):
 
     @property
     def client(self) -> int:
-        """Where clients enrol, the number of the one whose key it is under; whoever carries it cannot change that."""
+        """Where clients enrol, the number of the one whose key it is under.
+
+        Whoever carries it cannot change that.
+        """
         ((client, _),) = self._named
         return client
 
@@ -179,7 +184,10 @@ class SchemeTotal(_Ciphertext):
     """
 
     _core_request: ClassVar[Any] = None
-    """The core's class of what asks for the key of one, where clients enrol; then a total says who is in it."""
+    """The core's class of what asks for the key of one, where clients enrol.
+
+    Then a total says who is in it.
+    """
     _digest: bytes | None = None
 
     @property
@@ -194,7 +202,10 @@ class SchemeTotal(_Ciphertext):
 
     @property
     def named_clients(self) -> tuple[int, ...]:
-        """The numbers of those who are in it, where clients enrol; empty elsewhere, where nothing says who is."""
+        """The numbers of those who are in it, where clients enrol.
+
+        Empty elsewhere, where nothing says who is.
+        """
         return tuple(client for client, _ in self.participants) if self._core_request else ()
 
     def is_for(self, purpose: str) -> bool:
@@ -204,8 +215,9 @@ class SchemeTotal(_Ciphertext):
     def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
         """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame, and of what is sent beside it.
 
-        docs/wire-format.md defines it; on ``threads`` threads, None for as many as the work is worth, it is the same.
-        The frame is hashed once: whoever opens a total needs this for its request, and for the core.
+        docs/wire-format.md defines it; on ``threads`` threads, None for as many as the work is worth, it is
+        the same. The frame is hashed once: whoever opens a total needs this for its request, and for the
+        core.
         """
         if self._digest is None:
             self._digest = _core.total_digest(self._frame, as_threads(threads))
@@ -247,9 +259,10 @@ Encrypted = tuple[bytes, tuple[int, int, int]]
 class Encryptor(Uncopied):
     """Encrypts masked updates under a public key, or, where clients enrol, under a client's own key.
 
-    Safe to use from several threads. Where clients enrol, the key goes on to the round of each frame once the frame is
-    made: a round before that is refused (PolicyError). Never send two frames of one round, purpose and part, nor the
-    same update again once it was in a sum that was opened: the difference of two sums would be the update.
+    Safe to use from several threads. Where clients enrol, the key goes on to the round of each frame once the
+    frame is made: a round before that is refused (PolicyError). Never send two frames of one round, purpose
+    and part, nor the same update again once it was in a sum that was opened: the difference of two sums would
+    be the update.
 
     Parameters
     ----------
@@ -281,8 +294,8 @@ class Encryptor(Uncopied):
         self._client_key = client = key if isinstance(key, ClientKey) else None
         if client and (of := self.public_key.identity) and len(of.members) != len(client._cores):
             raise ParameterError(
-                f"the session has {len(of.members)} authorities, and the key is shared with {len(client._cores)}: "
-                "make it by requests(), of which each authority gets one"
+                f"the session has {len(of.members)} authorities, and the key is shared with "
+                f"{len(client._cores)}: make it by requests(), of which each authority gets one"
             )
         self._threads = as_threads(threads)
         self._bound = _bound_to(self.public_key, purpose, part)
@@ -301,18 +314,19 @@ class Encryptor(Uncopied):
 
         Parameters
         ----------
-        update : float32 or float64 vector, contiguous: NumPy or CPU torch; or a list of such vectors, of one dtype,
-            that are the update one after the other. ArrayTypeError otherwise.
+        update : float32 or float64 vector, contiguous: NumPy or CPU torch; or a list of such vectors, of one
+            dtype, that are the update one after the other. ArrayTypeError otherwise.
         mask : which positions; None for all. ParameterError when its size is not that of the update.
-        weight : scales the update and travels encrypted beside it, so that the mean is right whichever clients
-            take part. Positive, in steps of ``weight_step``: divide by the largest that any client has. A small
-            weight makes small values, for which the scale has to be fine enough: see ``Parameters.fit``.
+        weight : scales the update and travels encrypted beside it, so that the mean is right whichever
+            clients take part. Positive, in steps of ``weight_step``: divide by the largest that any client
+            has. A small weight makes small values, for which the scale has to be fine enough: see
+            ``Parameters.fit``.
         round : the round that the batch is good for.
         clip : saturate values that are out of range, and count them in ``clipped``, instead of refusing them.
 
-        Raises RangeError that names the first position whose value is NaN, infinite or out of range. Values that
-        round to zero are counted in ``underflowed``; a PrecisionWarning comes, once a round, when these are more
-        than a tenth of those that are not zero.
+        Raises RangeError that names the first position whose value is NaN, infinite or out of range. Values
+        that round to zero are counted in ``underflowed``; a PrecisionWarning comes, once a round, when these
+        are more than a tenth of those that are not zero.
         """
         pieces, number = as_pieces(update), as_unsigned(round, "round")
         bits = None if mask is None else bits_of(mask)
@@ -345,8 +359,9 @@ class Encryptor(Uncopied):
             self._warned_round = round
             step = f"2^-{self.public_key.parameters.fraction_bits}"
             warnings.warn(
-                f"{underflowed:,} of the {nonzero:,} values that are not zero round to zero: times the weight, if "
-                f"any, they are below half of the step {step}, and the sum loses them. {self._advice(_TO_KEEP)}",
+                f"{underflowed:,} of the {nonzero:,} values that are not zero round to zero: times the "
+                f"weight, if any, they are below half of the step {step}, and the sum loses them. "
+                f"{self._advice(_TO_KEEP)}",
                 PrecisionWarning,
                 stacklevel=3,
             )
@@ -362,8 +377,8 @@ class Aggregator:
     """Sums batches, and other aggregators' totals, in the memory of one accumulator; cannot open anything.
 
     Raises, and keeps what it holds: WireFormatError, ParameterError (other parameters, other positions),
-    KeyMismatchError (another key or session), PolicyError (another round, purpose or part), DuplicateFrameError (also
-    for a second frame of a client that enrolled), CapacityError.
+    KeyMismatchError (another key or session), PolicyError (another round, purpose or part),
+    DuplicateFrameError (also for a second frame of a client that enrolled), CapacityError.
 
     Parameters
     ----------
@@ -374,8 +389,8 @@ class Aggregator:
     weighted : whether an encrypted weight travels beside the values.
     purpose, part : as for ``Encryptor``.
 
-    What is None of ``round``, ``positions`` and ``weighted``, the first batch decides. Give what was agreed on: one
-    client that is first, and wrong, otherwise keeps all others out.
+    What is None of ``round``, ``positions`` and ``weighted``, the first batch decides. Give what was agreed
+    on: one client that is first, and wrong, otherwise keeps all others out.
     """
 
     _keys: ClassVar[type[SchemePublicKey]]
@@ -409,9 +424,10 @@ class Aggregator:
     def add(self, batch: SchemeBatch | FrameSource, client: int | None = None) -> None:
         """Add one client's batch: an object, the bytes of one, or the file that holds them.
 
-        Bytes are checked and added in one pass and without a copy; files are mapped. They must not change meanwhile.
-        ``client`` is the number of who sent it, where that is known: where clients enrol, KeyMismatchError for
-        another client's; elsewhere frames do not say whose they are. Raises OSError for a file that cannot be read.
+        Bytes are checked and added in one pass and without a copy; files are mapped. They must not change
+        meanwhile. ``client`` is the number of who sent it, where that is known: where clients enrol,
+        KeyMismatchError for another client's; elsewhere frames do not say whose they are. Raises OSError for
+        a file that cannot be read.
         """
         number = None if client is None else as_unsigned(client, "client")
         if number is not None and not self._enrols:
@@ -423,7 +439,8 @@ class Aggregator:
         """Add the total of another aggregator, which stands for all clients that it names.
 
         Take totals from aggregators alone, over a channel that tells who is who: a client that could pass one
-        off would count as many. Raises as ``add`` does, DuplicateFrameError if any of its batches is in the sum.
+        off would count as many. Raises as ``add`` does, DuplicateFrameError if any of its batches is in the
+        sum.
         """
         self._add(total, self._core.add_parsed_total, self._core.add_total_bytes)
 
@@ -483,10 +500,16 @@ Fact = bool | int | float | str
 
 
 class Scheme:
-    """An encryption scheme: what others ask for instead of its name. Its module makes one object of a subclass."""
+    """An encryption scheme: what others ask for instead of its name.
+
+    Its module makes one object of a subclass.
+    """
 
     long_answers: ClassVar[bool] = False
-    """Where clients enrol, whether an answer is as long as its total. An authority then keeps those of fewer rounds."""
+    """Where clients enrol, whether an answer is as long as its total.
+
+    An authority then keeps those of fewer rounds.
+    """
     encryptions: ClassVar[tuple[str, ...]]
     """The names by which settings choose the scheme and its packing."""
     key_sizes: ClassVar[tuple[int, ...]] = ()
@@ -519,7 +542,10 @@ class Scheme:
 
     @property
     def calibrations(self) -> tuple[str, ...]:
-        """The names under which it is calibrated; ``-pooled`` counts only what is left once randomisers are there."""
+        """The names under which it is calibrated.
+
+        ``-pooled`` counts only what is left once randomisers are there.
+        """
         variants = ("", POOLED) if self.is_slow else ("",)
         return tuple(name + variant for name in self.encryptions for variant in variants)
 
@@ -537,12 +563,13 @@ class Scheme:
     def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
         """Return parameters for such sums. Raises ParameterError for needs that it cannot meet.
 
-        Where there are rings, the one that needs the fewest bytes; the default one where the count is not known.
+        Where there are rings, the one that needs the fewest bytes; the default one where the count is not
+        known.
 
-        Clients divide their weights by the largest, and values become smaller by that: while there is room, they get as
-        many bits more, behind the point, as make up for it on average. Each of K clients is off by half a step at most,
-        and the mean by half a step times K / sum(weights): with weights divided by the largest that is most_weight /
-        mean_weight.
+        Clients divide their weights by the largest, and values become smaller by that: while there is room,
+        they get as many bits more, behind the point, as make up for it on average. Each of K clients is off
+        by half a step at most, and the mean by half a step times K / sum(weights): with weights divided by
+        the largest that is most_weight / mean_weight.
         """
         make, count = self.Parameters, self._planned_count(needs)
         settings: dict[str, Any] = {"max_clients": needs.clients}
@@ -587,10 +614,12 @@ class Scheme:
         weight: float | None,
         round_number: int,
     ) -> tuple[bytes, Mask]:
-        """Encrypt an update (N,) for a sum over these positions; return the frame and which positions it covers.
+        """Encrypt an update (N,) for a sum over these positions.
 
-        ``own`` are those that the client protects. Raises PolicyError or ParameterError where the sum leaves some of
-        them out, RangeError.
+        Return the frame and which positions it covers.
+
+        ``own`` are those that the client protects. Raises PolicyError or ParameterError where the sum leaves
+        some of them out, RangeError.
         """
         if (own - positions.mask).count:
             raise PolicyError("the union leaves out positions that this client protects: nothing was sent")
@@ -599,7 +628,8 @@ class Scheme:
     def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:
         """Return what encrypts a client's values: under a public key, or, where clients enrol, its own ``ClientKey``.
 
-        ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the ciphertexts.
+        ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the
+        ciphertexts.
         """
         return self.Encryptor(key, threads, **({"purpose": purpose} if self.enrols else {}))
 
@@ -627,8 +657,9 @@ class Scheme:
     ) -> None:
         """Add the frame that this client sent.
 
-        ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the positions; a
-        scheme uses them as its facts say. Where clients enrol, raises KeyMismatchError for another client's frame.
+        ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the
+        positions; a scheme uses them as its facts say. Where clients enrol, raises KeyMismatchError for
+        another client's frame.
         """
         aggregator.add(frame, *((client,) if self.enrols else ()))
 
@@ -638,7 +669,10 @@ REGISTRY: dict[str, Scheme] = {}
 
 
 def scheme_of(one: Any) -> Scheme:
-    """Return the scheme of parameters, a public key or a client's key. Raises ParameterError for what is neither."""
+    """Return the scheme of parameters, a public key or a client's key.
+
+    Raises ParameterError for what is neither.
+    """
     own = one.public_key if isinstance(one, ClientKey) else one
     for scheme in reversed(REGISTRY.values()):  # one that is added may derive from another's classes
         if isinstance(own, (scheme.Parameters, scheme.PublicKey)):

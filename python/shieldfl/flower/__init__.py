@@ -1,7 +1,7 @@
 """Flower (flwr 1.41 or 1.42) as the engine: ``ShieldStrategy`` in a ServerApp, ``shield_mod`` in a ClientApp.
 
-Flower's records enter and leave; a ClientApp is a process for each message, and imports nothing that a server alone
-needs. Read ``strategy.py`` first, then ``mod.py`` for a node.
+Flower's records enter and leave; a ClientApp is a process for each message, and imports nothing that a server
+alone needs. Read ``strategy.py`` first, then ``mod.py`` for a node.
 """
 
 from __future__ import annotations

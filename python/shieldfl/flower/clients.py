@@ -175,7 +175,8 @@ class Participant:
     """How far its store is known to have come: an older copy of it is refused, by the node itself."""
     grant: RoleMessage | None = None
     """What lets it open sums, until it is known to have it."""
-    # Digests: of the model that it keeps, which it evaluated last or began with, and of that which it was sent last.
+    # Digests: of the model that it keeps, which it evaluated last or began with, and of that which it was
+    # sent last.
     held: bytes = b""
     sent: bytes = b""
     ended: int = 0
@@ -188,13 +189,14 @@ class Participant:
 class GridClients:
     """The clients by their numbers: sends them messages, and waits for those that answer.
 
-    Every exchange takes seconds in a deployment, so the first message of a round has the client train and make the
-    first phase's, and what ends a round travels with the next one: the end of the last round that it went through, and,
-    where it may not have come, all that the client is not known to have.
+    Every exchange takes seconds in a deployment, so the first message of a round has the client train and
+    make the first phase's, and what ends a round travels with the next one: the end of the last round that it
+    went through, and, where it may not have come, all that the client is not known to have.
 
     Parameters
     ----------
-    timeout_seconds : how long a message and its reply are waited for; after that it is not delivered any more.
+    timeout_seconds : how long a message and its reply are waited for; after that it is not delivered any
+        more.
     store : the folder that simulated nodes keep their stores in.
     session : the public set-up's, empty before there is one.
     known : the clients as they were, where a run is gone on with.
@@ -257,11 +259,13 @@ class GridClients:
         return sorted(found)
 
     def find(self, clients: int) -> None:
-        """Ask all nodes who they are, and number so many of them; where there is a session, as they took part in it.
+        """Ask all nodes who they are, and number so many of them.
 
-        Numbers are the nodes' ``partition-id`` where each has one of its own below ``clients``; else they follow the
-        order of Flower's node ids. Nodes whose answer cannot be read, or with another version of shieldfl, are left
-        out. Raises PolicyError for too few.
+        Where there is a session, as they took part in it.
+
+        Numbers are the nodes' ``partition-id`` where each has one of its own below ``clients``; else they
+        follow the order of Flower's node ids. Nodes whose answer cannot be read, or with another version of
+        shieldfl, are left out. Raises PolicyError for too few.
         """
         content = RecordDict({ASK: ask("hello", session=self.session, store=self._store)})
         told: dict[int, dict[str, Any]] = {}
@@ -301,8 +305,8 @@ class GridClients:
     def count(self, model: RoleMessage, layout: str, arrays: str, records: Mapping[int, RecordDict]) -> None:
         """Have those that do not say how many samples they have train from the first model, and say it.
 
-        ``arrays`` names the model's record for the app. ``records`` are, by node, what the app's strategy sends beside
-        it in round 1; a node that is not in that round gets what another one does.
+        ``arrays`` names the model's record for the app. ``records`` are, by node, what the app's strategy
+        sends beside it in round 1; a node that is not in that round gets what another one does.
         """
         silent = self.silent
         told = "shieldfl: %s clients train to count their samples: ShieldMod(samples=...) saves it"
@@ -402,7 +406,10 @@ class GridClients:
         return list(replies.values())
 
     def asked_all(self, kind: Kind, contents: Mapping[int, RecordDict], group: str) -> dict[int, Message]:
-        """Send to clients, and read each reply; return those, and note why others gave none that can be read."""
+        """Send to clients, and read each reply.
+
+        Return those, and note why others gave none that can be read.
+        """
         self._made = {}
         index_of, found, reasons = self.by_node, dict[int, Message](), dict[int, str]()
         if kind in ("train", "phase"):
@@ -453,7 +460,10 @@ class GridClients:
     def step(
         self, clients: Sequence[int], phase: str, message_of: _MessageOf | None
     ) -> Iterator[tuple[int, bytes | RangeError]]:
-        """Have each client make a phase's message; yield them by the clients' numbers, so that sums are repeatable."""
+        """Have each client make a phase's message.
+
+        Yield them by the clients' numbers, so that sums are repeatable.
+        """
         values: dict[str, Any] = {"phase": phase, "round": self._round}
         kind: Kind = "phase"
         if message_of is None:
@@ -493,13 +503,13 @@ def check_sample(nodes: int, plan: FederationPlan) -> None:
     least, most = plan.min_clients, plan.most_participants
     if nodes < least:
         raise PolicyError(
-            f"{nodes} nodes are chosen for a round, and min_clients is {least}: no sum of fewer is opened. Give the "
-            f"app's strategy min_train_nodes={least}, or a larger fraction_train"
+            f"{nodes} nodes are chosen for a round, and min_clients is {least}: no sum of fewer is opened. "
+            f"Give the app's strategy min_train_nodes={least}, or a larger fraction_train"
         )
     if nodes > most:
         raise PolicyError(
-            f"{nodes} nodes are chosen for a round, and max_clients is {most}: raise shieldfl.max-clients, or give the "
-            "app's strategy a smaller fraction_train"
+            f"{nodes} nodes are chosen for a round, and max_clients is {most}: raise shieldfl.max-clients, "
+            "or give the app's strategy a smaller fraction_train"
         )
 
 
@@ -511,7 +521,7 @@ def _checked_hello(reply: Message) -> dict[str, Any]:
     found = {name: said(told, name, kind) for name, kind in kinds.items()}
     if told.get("shieldfl") != shieldfl.__version__:
         raise PolicyError(
-            f"the server has shieldfl {shieldfl.__version__}, and the node {str(told.get('shieldfl'))[:20]}: install "
-            "the same everywhere"
+            f"the server has shieldfl {shieldfl.__version__}, and the node {str(told.get('shieldfl'))[:20]}: "
+            "install the same everywhere"
         )
     return found

@@ -108,8 +108,9 @@ class SimulatedMemory:
 class DiskMemory:
     """A folder on the node's disk, of its owner alone: a store, and the key that it is sealed under.
 
-    ``at_least`` is a position that the store is known to have reached: an old copy of it is refused. ``repeats`` lets
-    one update be sent in several runs. Raises DataError where the folder cannot be made or read.
+    ``at_least`` is a position that the store is known to have reached: an old copy of it is refused.
+    ``repeats`` lets one update be sent in several runs. Raises DataError where the folder cannot be made or
+    read.
     """
 
     def __init__(self, folder: Path, at_least: Position = (0, 0), *, repeats: bool = False) -> None:
@@ -136,9 +137,9 @@ class DiskMemory:
         with found as store:
             if store.position < self._at_least:
                 raise PolicyError(
-                    f"the store {self._path} is an old copy: it ends at {tuple(store.position)}, and has been at "
-                    f"{self._at_least}. Put the newest one back, or, if that is lost, have the node begin anew: "
-                    "`shieldfl flower restored`"
+                    f"the store {self._path} is an old copy: it ends at {tuple(store.position)}, and has "
+                    f"been at {self._at_least}. Put the newest one back, or, if that is lost, have the node "
+                    "begin anew: `shieldfl flower restored`"
                 )
             yield store
 
@@ -211,8 +212,9 @@ class Telling:
 class ClientSession:
     """The client's steps, restored from what the node keeps, and kept again by :meth:`keep`: for one message.
 
-    ``begun`` is for the first message of a session: public set-up, index, weight, layout, the initial model, arrays
-    that stay apart. It does not change. Raises PolicyError where the node has no part in the session, or another one.
+    ``begun`` is for the first message of a session: public set-up, index, weight, layout, the initial model,
+    arrays that stay apart. It does not change. Raises PolicyError where the node has no part in the session,
+    or another one.
     """
 
     def __init__(
@@ -223,13 +225,14 @@ class ClientSession:
         was = RoleMessage.from_bytes(kept[BEGUN]) if BEGUN in kept else None
         if was is not None and begun not in (None, was):
             raise PolicyError(
-                "this node takes part in the run already, as another client or from another model: begin a new run"
+                "this node takes part in the run already, as another client or from another model: begin a "
+                "new run"
             )
         found = was or begun
         if found is None:
             raise PolicyError(
-                "this node has no part in the run: it was not set up, or its store was lost. It can take part in the "
-                "next run"
+                "this node has no part in the run: it was not set up, or its store was lost. It can take "
+                "part in the next run"
             )
         self._begun, self._is_begun = found, was is not None
         self.setup = setup = PublicSetup.trusted(bytes(found["setup"]))
@@ -302,7 +305,10 @@ class ClientSession:
                 )
 
     def answered(self, app: App, store: str | None) -> RecordDict | Error:
-        """Do what the message asks for; return the reply, or the app's error. ``store`` is the node's folder."""
+        """Do what the message asks for; return the reply, or the app's error.
+
+        ``store`` is the node's folder.
+        """
         match self._kind:
             case "model":
                 reply = app.handled(self.model())
@@ -355,8 +361,8 @@ class ClientSession:
     def _check_weight(self, content: RecordDict) -> None:
         """Refuse another number of samples than the client counts by.
 
-        One that the app said is looked at whichever metric the server names. Not where an epsilon is stated: the server
-        would learn about any of them.
+        One that the app said is looked at whichever metric the server names. Not where an epsilon is stated:
+        the server would learn about any of them.
         """
         if self.method.states_epsilon:
             return
@@ -367,8 +373,8 @@ class ClientSession:
         for number in numbers:
             if number != self.weight:
                 raise PolicyError(
-                    f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained on "
-                    f"{number}: the number must stay the same in a run"
+                    f"the client counts by {self.weight:,} samples, as it said when the run began, and has "
+                    f"trained on {number}: the number must stay the same in a run"
                 )
 
     def _leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
@@ -389,7 +395,10 @@ class ClientSession:
         return metrics
 
     def _brought(self) -> RoleMessage | None:
-        """Return the role's message, with the model that it stands for; one that is evaluated is kept for later."""
+        """Return the role's message, with the model that it stands for.
+
+        One that is evaluated is kept for later.
+        """
         message = message_in(self._content)
         if message is not None and HELD in message:
             found = with_held(message, self._model) or with_held(message, self._initial.to_message())
@@ -442,16 +451,17 @@ _UNTOLD = "the client failed: the node's log says why"
 class ShieldMod:
     """Stands between Flower and a ClientApp: ``ClientApp(mods=[shield_mod, ...])``, before every other mod.
 
-    Mods after it see what the app sees, and those before it what leaves. The app is called as ever, with a model's
-    arrays, and returns trained ones and metrics. The arrays do not leave the node: the message of the run's method
-    does, once it was written down. Metrics leave as they are, but where the method states an epsilon, which none of
-    them is charged to: there they stay. What a server sends without protection is refused, but for queries, which the
-    app answers as ever.
+    Mods after it see what the app sees, and those before it what leaves. The app is called as ever, with a
+    model's arrays, and returns trained ones and metrics. The arrays do not leave the node: the message of the
+    run's method does, once it was written down. Metrics leave as they are, but where the method states an
+    epsilon, which none of them is charged to: there they stay. What a server sends without protection is
+    refused, but for queries, which the app answers as ever.
 
     Parameters
     ----------
-    samples : returns how many samples this client trains on, for runs in which clients count by their samples. Without
-        it the app trains once more before a run's keys are made, and the metric ``num-examples`` says it.
+    samples : returns how many samples this client trains on, for runs in which clients count by their
+        samples. Without it the app trains once more before a run's keys are made, and the metric
+        ``num-examples`` says it.
     clear_metrics : whether metrics leave where the method states an epsilon, too. It is infinite then.
     """
 
@@ -477,8 +487,8 @@ class ShieldMod:
     ) -> RecordDict | Error:
         if ASK not in message.content:
             raise PolicyError(
-                "this client's updates are protected, and the server asks for one as it is: wrap the server's strategy "
-                "in ShieldStrategy, and let it send no training of its own"
+                "this client's updates are protected, and the server asks for one as it is: wrap the "
+                "server's strategy in ShieldStrategy, and let it send no training of its own"
             )
         asked, kind = asked_of(message.content), message.metadata.message_type
         if kind.startswith(MessageType.EVALUATE) != (asked["kind"] == "model"):
@@ -561,7 +571,8 @@ def _memory(
         return DiskMemory(Path(said(asked, "store", str)) / partition, at_least)
     if not simulated:
         raise PolicyError(
-            "outside of a simulation a node keeps its secrets on its own disk: set shieldfl-store in its configuration"
+            "outside of a simulation a node keeps its secrets on its own disk: set shieldfl-store in its "
+            "configuration"
         )
     return SimulatedMemory(context)
 
@@ -576,8 +587,8 @@ def _begun(
     alike = weight == plan.most_weight == 1
     if not alike and (samples is None or weight != max(samples, 1)):
         raise PolicyError(
-            "the server gives this client another weight than its number of samples, or has it count for itself alone: "
-            "give the app ShieldMod(samples=...), or let its samples be counted"
+            "the server gives this client another weight than its number of samples, or has it count for "
+            "itself alone: give the app ShieldMod(samples=...), or let its samples be counted"
         )
     model = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
     apart = RoleMessage({name: part for name, part in model.items() if name.startswith("apart")})

@@ -39,8 +39,8 @@ HELD = "held model"
 """The part of a role's message that stands for a model which the node has: its digest."""
 
 NO_SHIELD = (
-    "no ShieldMod has handled the message: give the app ClientApp(mods=[ShieldMod(), ...]), for all of its functions "
-    "and before every other mod"
+    "no ShieldMod has handled the message: give the app ClientApp(mods=[ShieldMod(), ...]), for all of its "
+    "functions and before every other mod"
 )
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -109,7 +109,8 @@ def asked_of(content: RecordDict) -> Mapping[str, Any]:
         raise WireFormatError(NO_SHIELD)
     if record.get("version") != _VERSION or record.get("kind") not in get_args(Kind):
         raise WireFormatError(
-            "the message is of another version of shieldfl: install the same one on the server and on all nodes"
+            "the message is of another version of shieldfl: install the same one on the server and on all "
+            "nodes"
         )
     return record
 
@@ -144,8 +145,8 @@ class _Place:
 class RecordLayout:
     """The arrays of an ``ArrayRecord``, in its order, with their shapes and types.
 
-    Arrays of floats are parameters, or buffers; all others, such as BatchNorm's count of batches, stay apart: every
-    client goes on with those of the first round, and none sends its own.
+    Arrays of floats are parameters, or buffers; all others, such as BatchNorm's count of batches, stay apart:
+    every client goes on with those of the first round, and none sends its own.
     """
 
     order: tuple[str, ...]
@@ -160,7 +161,10 @@ class RecordLayout:
             try:
                 kind = np.dtype(array.dtype)
             except TypeError:
-                why = f"the array {name!r} is of type {array.dtype}, which NumPy does not know: convert it to float32"
+                why = (
+                    f"the array {name!r} is of type {array.dtype}, which NumPy does not know: convert it to "
+                    "float32"
+                )
                 raise ParameterError(why) from None
             if kind.kind == "f":
                 is_buffer = any(fnmatchcase(name, pattern) for pattern in patterns)
@@ -216,7 +220,8 @@ class RecordLayout:
             or len(names) < len(self.order)
         ):
             raise WireFormatError(
-                "the layout is of another model than the set-up: its sizes or its names are not those that come along"
+                "the layout is of another model than the set-up: its sizes or its names are not those that "
+                "come along"
             )
 
     def model_of(self, record: ArrayRecord) -> GlobalModel:
@@ -224,8 +229,8 @@ class RecordLayout:
         if set(record) != set(self.order):
             other = sorted(set(record) ^ set(self.order))
             raise ParameterError(
-                f"the arrays are not those of the model that the run began with: {other[0]!r} is in one of the two "
-                "alone. Return the whole model, under the same names"
+                f"the arrays are not those of the model that the run began with: {other[0]!r} is in one of "
+                "the two alone. Return the whole model, under the same names"
             )
         return GlobalModel(self._vector(self.parameters, record), self._vector(self.buffers, record))
 
@@ -240,8 +245,8 @@ class RecordLayout:
             array = record[place.name].numpy()
             if array.shape != place.shape or array.dtype.kind != "f":
                 raise ParameterError(
-                    f"the array {place.name!r} has the shape {array.shape} and the type {array.dtype}: the model that "
-                    f"the run began with has floats of the shape {place.shape}"
+                    f"the array {place.name!r} has the shape {array.shape} and the type {array.dtype}: the "
+                    f"model that the run began with has floats of the shape {place.shape}"
                 )
             parts.append(np.ravel(array))
         with np.errstate(over="ignore"):  # whoever takes the vectors looks whether they are finite
@@ -304,10 +309,12 @@ _KEPT = "shieldfl.counted"
 
 
 def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRecord:
-    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data; of which round and client.
+    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data.
 
-    A round that asks for none of that brings the two numbers as metrics: Flower's mods that clip take no second
-    ConfigRecord, and message_size_mod no empty value.
+    Of which round and client.
+
+    A round that asks for none of that brings the two numbers as metrics: Flower's mods that clip take no
+    second ConfigRecord, and message_size_mod no empty value.
     """
     numbers: dict[str, Any] = {"round": start.round or 0, "client": client}
     noise = start.noise
@@ -331,8 +338,9 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRe
 class App:
     """A ClientApp that handles a message as if an unprotected server had sent it.
 
-    The training by which a node that does not say its number of samples counts them takes place before a run's keys
-    are made. What else comes of it is kept in the app's state, and round 1 takes it where it asks for the same.
+    The training by which a node that does not say its number of samples counts them takes place before a
+    run's keys are made. What else comes of it is kept in the app's state, and round 1 takes it where it asks
+    for the same.
     """
 
     def __init__(
@@ -342,7 +350,10 @@ class App:
         self._state = context.state
 
     def handled(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None = None) -> Message:
-        """Have the app train, or evaluate; where it trained on just this to be counted, return what came of that."""
+        """Have the app train, or evaluate.
+
+        Where it trained on just this to be counted, return what came of that.
+        """
         content, kept = self._content(arrays, training), self._kept
         if kept.get("given") != content.object_id:
             return self._called(content)
@@ -352,7 +363,8 @@ class App:
     def _content(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None) -> RecordDict:
         """Return what an unprotected server would send the app: arrays, and the records of its own beside.
 
-        Arrays of the server's own are refused: no signature says what they are, or that all clients get the same.
+        Arrays of the server's own are refused: no signature says what they are, or that all clients get the
+        same.
         """
         content = RecordDict({said(self._asked, "arrays", str): arrays})
         for name, record in self._message.content.items():
@@ -360,8 +372,8 @@ class App:
                 continue
             if name in content or isinstance(record, ArrayRecord):
                 raise PolicyError(
-                    f"the server sends {name!r} beside what is protected: a client trains from the run's model and no "
-                    "other"
+                    f"the server sends {name!r} beside what is protected: a client trains from the run's "
+                    "model and no other"
                 )
             content[name] = record
         if training is not None:
@@ -453,8 +465,8 @@ def samples_in(metrics: Mapping[str, MetricRecord]) -> int:
     found = said_so[0]
     if not isinstance(found, int | float) or not 0 <= found < 2**32 or found != int(found):
         raise PolicyError(
-            f"the app's metric {COUNTED_METRIC!r} is no whole number, at least 0 and below 2^32: return how many "
-            "samples it has trained on, or give it ShieldMod(samples=...)"
+            f"the app's metric {COUNTED_METRIC!r} is no whole number, at least 0 and below 2^32: return how "
+            "many samples it has trained on, or give it ShieldMod(samples=...)"
         )
     return int(found)
 
@@ -468,35 +480,37 @@ def done_training(update: LocalUpdate, *, synthetic: bool) -> ConfigRecord:
 def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -> LocalUpdate:
     """Return what an app's reply says that it has trained.
 
-    Raises PolicyError where a round asks for synthetic data or private training, and the reply does not say that it was
-    so; ParameterError for missing scores, for other arrays than the model's, or several records of them.
+    Raises PolicyError where a round asks for synthetic data or private training, and the reply does not say
+    that it was so; ParameterError for missing scores, for other arrays than the model's, or several records
+    of them.
     """
     models = dict(content.array_records)
     scores = models.pop(SCORES, None)
     if len(models) != 1:
         raise ParameterError(
-            f"the app's reply has {len(models)} records of arrays: return the trained model in one, and nothing else"
+            f"the app's reply has {len(models)} records of arrays: return the trained model in one, and "
+            "nothing else"
         )
     told: dict[str, Any] = dict(content.config_records.get(TRAINING, {}))
     model = layout.model_of(*models.values())
     if start.synthetic and told.get("synthetic") is not True:
         raise PolicyError(
-            "this round trains on synthetic data, and sends what it trains in the clear: the app has to say that it "
-            f"did so, in the record {TRAINING!r}"
+            "this round trains on synthetic data, and sends what it trains in the clear: the app has to say "
+            f"that it did so, in the record {TRAINING!r}"
         )
     steps, rate = told.get("steps"), told.get("sample-rate", 0.0)
     private = PrivateSteps(int(steps), float(rate)) if steps else None
     if start.noise is not None and private is None:
         raise PolicyError(
-            "this round trains by DP-SGD: the app has to say how many steps it made, at which sample rate, in the "
-            f"record {TRAINING!r}"
+            "this round trains by DP-SGD: the app has to say how many steps it made, at which sample rate, "
+            f"in the record {TRAINING!r}"
         )
     found = None
     if start.scores is not None:
         if scores is None:
             raise ParameterError(
-                f"the method needs scores of the kind {start.scores!r}: return them as the record {SCORES!r}, arrays "
-                "under the names of the model's parameters"
+                f"the method needs scores of the kind {start.scores!r}: return them as the record "
+                f"{SCORES!r}, arrays under the names of the model's parameters"
             )
         found = layout.scores_of(scores)
     return start.trained(model.parameters, model.buffers, found, private)

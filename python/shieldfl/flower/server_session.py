@@ -77,7 +77,8 @@ class PlannedRun:
     def method_of_equals(self) -> Method:
         """The method for clients that all count alike: who opens, and whether it knows weights, is the same for others.
 
-        How many samples there are is not known by then; where a delta follows from it, this one's is of very many.
+        How many samples there are is not known by then; where a delta follows from it, this one's is of very
+        many.
         """
         return self.method(samples=_VERY_MANY)
 
@@ -137,8 +138,8 @@ class PlannedRun:
         method.check_opener()
         if method.needs_shared_secret and not method.clients_open:
             raise ParameterError(
-                f"clients of {method.name} share a secret, which they are granted where they open sums: leave "
-                "shieldfl.opener out"
+                f"clients of {method.name} share a secret, which they are granted where they open sums: "
+                "leave shieldfl.opener out"
             )
         return method
 
@@ -192,8 +193,8 @@ class Progress:
 class ServerSession:
     """Aggregator, driver and clients of a run, and the key authority, here or where it is served.
 
-    Made by :meth:`begin` and :meth:`resume`. ``signed`` is the set-up as clients get it; clients that are ``idle`` have
-    no samples: they count for nothing, and so are in no round.
+    Made by :meth:`begin` and :meth:`resume`. ``signed`` is the set-up as clients get it; clients that are
+    ``idle`` have no samples: they count for nothing, and so are in no round.
     """
 
     def __init__(
@@ -243,15 +244,16 @@ class ServerSession:
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
 
-        ``count_samples`` has those say how many samples they have that do not. Raises PolicyError where a client or the
-        authority refuses, UnreachableError, ParameterError; TimeoutError for clients that do not come.
+        ``count_samples`` has those say how many samples they have that do not. Raises PolicyError where a
+        client or the authority refuses, UnreachableError, ParameterError; TimeoutError for clients that do
+        not come.
         """
         settings = planned.settings
         checkpoint = None if settings.checkpoint is None else RunFolder(Path(settings.checkpoint))
         if checkpoint is not None and checkpoint.is_begun:
             raise PolicyError(
-                f"there is a checkpoint in {checkpoint.folder}: go on from it with shieldfl.resume = true, or name "
-                "another folder"
+                f"there is a checkpoint in {checkpoint.folder}: go on from it with shieldfl.resume = true, "
+                "or name another folder"
             )
         clients = GridClients(grid, timeout_seconds, _nodes_in(checkpoint))
         clients.find(settings.clients)
@@ -382,7 +384,8 @@ class ServerSession:
 
         These are none where it was given up, which is logged with the reason.
 
-        Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
+        Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be
+        resumed.
         """
         index_of = self.clients.by_node
         chosen = sorted({index_of[node] for node in index_of.keys() & set(nodes)}.difference(self._idle))
@@ -425,13 +428,13 @@ class ServerSession:
             return
         if not server_sees_model(self.method):
             raise ParameterError(
-                "the app begins a round with another model than the run's, and the server sees none: begin the run "
-                'with it, or set shieldfl.opener = "aggregator"'
+                "the app begins a round with another model than the run's, and the server sees none: begin "
+                'the run with it, or set shieldfl.opener = "aggregator"'
             )
         if self._checkpoint is not None:
             raise ParameterError(
-                "the app's start changes the model between rounds, and would change it twice where the run is resumed: "
-                "leave shieldfl.checkpoint out"
+                "the app's start changes the model between rounds, and would change it twice where the run "
+                "is resumed: leave shieldfl.checkpoint out"
             )
         self.replace_model(arrays)
 

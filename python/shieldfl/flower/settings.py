@@ -38,9 +38,10 @@ class FederationSettings(Settings):
     opener: Annotated[
         Literal["aggregator", "clients", "authority"] | None,
         about(
-            "Who opens sums. aggregator: the server alone, which then has the model. clients: each client; neither "
-            "server nor key authority sees an opened value. authority: the key authority, which gets the sums. None: "
-            "the server where the method lets it, else clients where they can, else the authority; the log says which."
+            "Who opens sums. aggregator: the server alone, which then has the model. clients: each client; "
+            "neither server nor key authority sees an opened value. authority: the key authority, which gets "
+            "the sums. None: the server where the method lets it, else clients where they can, else the "
+            "authority; the log says which."
         ),
     ] = None
     weighting: Annotated[
@@ -49,8 +50,8 @@ class FederationSettings(Settings):
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(
-            "The largest number of samples of a client; left out, the largest that any says. Each doubling beyond that "
-            "takes another bit for each value."
+            "The largest number of samples of a client; left out, the largest that any says. Each doubling "
+            "beyond that takes another bit for each value."
         ),
     ] = None
     server_learning_rate: Annotated[Positive, about("1 is FedAvg.")] = 1.0
@@ -64,8 +65,8 @@ class FederationSettings(Settings):
     authority: Annotated[
         Text | None,
         about(
-            "The address of the key authority, https://...; none in a simulation, where it is in the server's process. "
-            "Of two or three, each of which has to answer, all, with commas between them."
+            "The address of the key authority, https://...; none in a simulation, where it is in the "
+            "server's process. Of two or three, each of which has to answer, all, with commas between them."
         ),
     ] = None
     authority_key: Annotated[
@@ -74,8 +75,8 @@ class FederationSettings(Settings):
     authority_tls: Annotated[
         Text | None,
         about(
-            "The folder with the certificate that the authority knows the server by, and its CA's; of several one "
-            "each, with commas."
+            "The folder with the certificate that the authority knows the server by, and its CA's; of "
+            "several one each, with commas."
         ),
     ] = None
     authority_name: Annotated[Text, about("The name of that certificate.")] = "aggregator"
@@ -89,8 +90,8 @@ class FederationSettings(Settings):
         super().__post_init__()
         if self.authority is not None and (self.authority_key is None or self.authority_tls is None):
             raise ParameterError(
-                "a key authority is reached with its public key and a certificate: set shieldfl.authority-key and "
-                "shieldfl.authority-tls, too"
+                "a key authority is reached with its public key and a certificate: set "
+                "shieldfl.authority-key and shieldfl.authority-tls, too"
             )
         if self.resume and self.checkpoint is None:
             raise ParameterError("there is nothing to go on from: set shieldfl.checkpoint")
@@ -99,7 +100,8 @@ class FederationSettings(Settings):
     def of(cls, run_config: Mapping[str, Any]) -> tuple[FederationSettings, MethodSettings]:
         """Read an app's configuration: these settings, and the method's, ``[...shieldfl.settings]``.
 
-        What is empty counts as left out. Raises ParameterError for a setting that there is not, or what it must not be.
+        What is empty counts as left out. Raises ParameterError for a setting that there is not, or what it
+        must not be.
         """
         head = f"{_PREFIX}settings."
         own = {key: value for key, value in run_config.items() if key.startswith(_PREFIX) and value != ""}
@@ -119,8 +121,9 @@ class NodeSettings(Settings):
     authority_key: Annotated[
         Text | None,
         about(
-            "The public key of the key authority that this node believes, 64 hexadecimal digits. Of several all, with "
-            "commas between them: a run has to have these, each of which protects the node on its own."
+            "The public key of the key authority that this node believes, 64 hexadecimal digits. Of several "
+            "all, with commas between them: a run has to have these, each of which protects the node on its "
+            "own."
         ),
     ] = None
     client_key: Annotated[
@@ -132,28 +135,29 @@ class NodeSettings(Settings):
     methods: Annotated[
         Text | None,
         about(
-            "The methods that this node takes part in, with commas between them. Left out, those in which all that "
-            "ever leaves is encrypted, whatever their settings."
+            "The methods that this node takes part in, with commas between them. Left out, those in which "
+            "all that ever leaves is encrypted, whatever their settings."
         ),
     ] = None
     method_settings: Annotated[
         Text | None,
         about(
-            "Settings of the method that this node insists on, a table in JSON; all others are the server's choice."
+            "Settings of the method that this node insists on, a table in JSON; all others are the server's "
+            "choice."
         ),
     ] = None
     openers: Annotated[
         Text,
         about(
-            "Who may open sums of this node's updates, with commas between them: clients, aggregator (the server, "
-            "which then sees every mean), authority."
+            "Who may open sums of this node's updates, with commas between them: clients, aggregator (the "
+            "server, which then sees every mean), authority."
         ),
     ] = "clients"
     repeats: Annotated[
         bool,
         about(
-            "Whether this node sends the same update in two runs or rounds, as repeatable training gives it. A server "
-            "that has it summed with others in one, and not in the other, then learns it."
+            "Whether this node sends the same update in two runs or rounds, as repeatable training gives it. "
+            "A server that has it summed with others in one, and not in the other, then learns it."
         ),
     ] = False
     threads: Annotated[int | None, about("For encryption; left out, as many as the work is worth.")] = None
@@ -166,8 +170,9 @@ class NodeSettings(Settings):
     def checked_setup(self, message: Message, *, simulated: bool) -> PublicSetup:
         """Return a public set-up that this node takes part in.
 
-        Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
-        outside of a simulation, and for a method that the node's operator does not allow: before its numbers are used.
+        Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is
+        pinned outside of a simulation, and for a method that the node's operator does not allow: before its
+        numbers are used.
         """
         content, is_believed = bytes(message["setup"]), simulated and self.authority_key is None
         if self.authority_key is not None and "signature" in message:
@@ -179,15 +184,18 @@ class NodeSettings(Settings):
     def check_planned(self, planned: Part, *, simulated: bool) -> None:
         """Raise PolicyError for a run that the operator does not allow, before the node trains for it.
 
-        Also for one in which all clients count alike: nothing of it needs the number of samples, which has no noise.
-        Nobody has signed this: what the run is to be is looked at again in its set-up.
+        Also for one in which all clients count alike: nothing of it needs the number of samples, which has no
+        noise. Nobody has signed this: what the run is to be is looked at again in its set-up.
         """
         method = self._allowed(PublicSetup.trusted(bytes(planned)), simulated=simulated, is_believed=True)
         if method.weighs_all_alike:
             raise PolicyError(f"the server asks for samples, and all clients of {method.name} count alike")
 
     def _allowed(self, setup: PublicSetup, *, simulated: bool, is_believed: bool) -> Method:
-        """Return a set-up's method. Raises PolicyError for what the operator does not allow, and for nobody's keys."""
+        """Return a set-up's method.
+
+        Raises PolicyError for what the operator does not allow, and for nobody's keys.
+        """
         # An operator has set it up for protected runs.
         is_restricted = self.authority_key is not None or self.store is not None or not simulated
         taken = sorted(listed(self.methods or setup.method))
@@ -197,8 +205,9 @@ class NodeSettings(Settings):
             )
         if method_class(setup.method).schemes and not is_believed:
             raise PolicyError(
-                "outside of a simulation a node takes part under a key authority that it pins, which serves the run: "
-                "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"
+                "outside of a simulation a node takes part under a key authority that it pins, which serves "
+                "the run: set shieldfl-authority-key in the node's configuration, and shieldfl.authority in "
+                "the app's"
             )
         method = method_of(setup)
         if is_restricted:
@@ -208,13 +217,13 @@ class NodeSettings(Settings):
     def _check_allowed(self, method: Method) -> None:
         if self.methods is None and not (method.purposes and method.hides_all):
             raise PolicyError(
-                f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed it: set "
-                f'shieldfl-methods="{method.name}" in its configuration'
+                f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed "
+                f'it: set shieldfl-methods="{method.name}" in its configuration'
             )
         if method.purposes and method.opener not in listed(self.openers):
             raise PolicyError(
-                f"sums of this run would be opened by {method.opened_by}, which this node's operator has not allowed: "
-                f'set shieldfl-openers="{method.opener}" in its configuration'
+                f"sums of this run would be opened by {method.opened_by}, which this node's operator has not "
+                f'allowed: set shieldfl-openers="{method.opener}" in its configuration'
             )
         try:
             insisted = msgspec.json.decode(self.method_settings or "{}", type=dict[str, Any])
@@ -224,7 +233,8 @@ class NodeSettings(Settings):
         for name, value in insisted.items():
             if given.get(name) != value:
                 raise PolicyError(
-                    f"this node insists on {name} = {value!r}, and the run has {given.get(name)!r}: ask its operator"
+                    f"this node insists on {name} = {value!r}, and the run has {given.get(name)!r}: ask its "
+                    "operator"
                 )
 
     def signed(self, setup: PublicSetup, index: int, enrolment: Message) -> Message:

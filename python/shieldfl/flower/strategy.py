@@ -32,15 +32,17 @@ from shieldfl.rounds.method import Method
 class ShieldStrategy(Strategy):
     """Averages what nobody sees singly: ``ShieldStrategy(FedAvg(...), context.run_config)``.
 
-    The app's strategy runs the rounds by its own ``start``, samples nodes, configures rounds and joins metrics as ever.
-    In between, a round goes through the method's phases. By default the server opens each round's sum, and nothing
-    else: it has the mean, as of secure aggregation, so that server optimisers, central evaluation and ``result.arrays``
-    work as ever. With ``shieldfl.opener = "clients"``, and by methods whose sums a server cannot open, it sees none.
+    The app's strategy runs the rounds by its own ``start``, samples nodes, configures rounds and joins
+    metrics as ever. In between, a round goes through the method's phases. By default the server opens each
+    round's sum, and nothing else: it has the mean, as of secure aggregation, so that server optimisers,
+    central evaluation and ``result.arrays`` work as ever. With ``shieldfl.opener = "clients"``, and by
+    methods whose sums a server cannot open, it sees none.
 
     Parameters
     ----------
     strategy : the app's own; None for ``FedAvg()``.
-    run_config : the app's configuration, whose settings are those of :class:`FederationSettings`, after ``shieldfl.``.
+    run_config : the app's configuration, whose settings are those of :class:`FederationSettings`, after
+        ``shieldfl.``.
     takes_mean : that a strategy which is none of Flower's own needs no more of updates than their mean.
 
     Raises ParameterError for settings that do not fit each other or the strategy.
@@ -72,7 +74,8 @@ class ShieldStrategy(Strategy):
     def session(self) -> ServerSession:
         if self._session is None:
             raise PolicyError(
-                "no run was begun: call start of ShieldStrategy itself, and see that no other strategy stands around it"
+                "no run was begun: call start of ShieldStrategy itself, and see that no other strategy "
+                "stands around it"
             )
         return self._session
 
@@ -87,9 +90,9 @@ class ShieldStrategy(Strategy):
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *arguments: Any, **named: Any) -> Result:
         """Run as the app's strategy's own ``start`` does, which is called with these arguments.
 
-        ``timeout`` is of each exchange with clients, in seconds. Where the server sees no model, reading the result's
-        ``arrays`` raises PolicyError. Raises ParameterError for arguments that do not fit, before anything is sent;
-        PolicyError where not one round ended; and as :meth:`ServerSession.begin` does.
+        ``timeout`` is of each exchange with clients, in seconds. Where the server sees no model, reading the
+        result's ``arrays`` raises PolicyError. Raises ParameterError for arguments that do not fit, before
+        anything is sent; PolicyError where not one round ended; and as :meth:`ServerSession.begin` does.
         """
         given = self._given(grid, initial_arrays, *arguments, **named)
         settings, timeout, evaluates = self.settings, given["timeout"], given["evaluate_fn"] is not None
@@ -152,8 +155,8 @@ class ShieldStrategy(Strategy):
         if method.aggregator_can_open:
             remedy = 'Set shieldfl.opener = "aggregator"'
         raise ParameterError(
-            f"{needs} on the server, which does not see it: sums of {method.name} are opened by {method.opened_by}. "
-            f"{remedy}"
+            f"{needs} on the server, which does not see it: sums of {method.name} are opened by "
+            f"{method.opened_by}. {remedy}"
         )
 
     def _count_samples(
@@ -162,8 +165,8 @@ class ShieldStrategy(Strategy):
         if self._weighted_by != COUNTED_METRIC:
             raise ParameterError(
                 f"the strategy weighs by the metric {self._weighted_by!r}, and clients are counted by "
-                f"{COUNTED_METRIC!r} alone: give the app ShieldMod(samples=...), or the strategy weighted_by_key="
-                f"{COUNTED_METRIC!r}"
+                f"{COUNTED_METRIC!r} alone: give the app ShieldMod(samples=...), or the strategy "
+                f"weighted_by_key={COUNTED_METRIC!r}"
             )
         records = sent()
         check_sample(len(clients.by_node.keys() & set(records)), planned.method_of_equals.plan)
@@ -193,7 +196,10 @@ class ShieldStrategy(Strategy):
         config: ConfigRecord,
         grid: Grid,
     ) -> set[int]:
-        """Take the model and what the app's strategy sends, which begins the session; return the nodes it sends to."""
+        """Take the model and what the app's strategy sends, which begins the session.
+
+        Return the nodes it sends to.
+        """
         is_other, model = arrays is not self._newest, arrays
         if kind == "train" and not is_other and self._session is not None:
             model = self._session.model() or arrays
@@ -301,7 +307,8 @@ class ShieldStrategy(Strategy):
             node, type_ = message.metadata.dst_node_id, message.metadata.message_type
             if type_ not in (kind, f"{kind}.default"):
                 raise ParameterError(
-                    f"{name} sends messages of the type {type_!r}: clients of a protected run take {kind!r} alone"
+                    f"{name} sends messages of the type {type_!r}: clients of a protected run take {kind!r} "
+                    "alone"
                 )
             if node in found:
                 raise ParameterError(f"{name} sends a node two messages in a round: send it one")
@@ -310,13 +317,13 @@ class ShieldStrategy(Strategy):
             for key, record in records.items():
                 if len(records) > 1 and key != self._arrays_key:
                     raise ParameterError(
-                        f"{name} sends the arrays {key!r} beside the model: clients of a protected run get the model "
-                        "alone, and settings in a ConfigRecord"
+                        f"{name} sends the arrays {key!r} beside the model: clients of a protected run get "
+                        "the model alone, and settings in a ConfigRecord"
                     )
                 if record is not arrays and record != arrays:
                     raise ParameterError(
-                        f"{name} sends clients other arrays than the model: clients of a protected run train from the "
-                        "model that all have"
+                        f"{name} sends clients other arrays than the model: clients of a protected run train "
+                        "from the model that all have"
                     )
                 self._arrays_key = key
             found[node] = RecordDict({**dict(content.config_records), **dict(content.metric_records)})
@@ -327,7 +334,8 @@ class ShieldStrategy(Strategy):
     ) -> list[Message]:
         """Return replies that can be joined: metrics of the form that most clients' have, and a weight that is one.
 
-        One client alone could else end the run by what it says of itself. Where an epsilon holds, clients tell none.
+        One client alone could else end the run by what it says of itself. Where an epsilon holds, clients
+        tell none.
         """
         told = {client: records for client, records in told.items() if records}
         forms = {client: _form_of(one) for client, one in told.items() if self._can_be_joined(one)}
@@ -381,14 +389,15 @@ def _module_of(strategy: Strategy) -> str:
 def _steps(strategy: Strategy, *, takes_mean: bool) -> bool:
     """Say whether a strategy makes more of the mean than the mean, where it works without single updates.
 
-    What Flower's own FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam and FedYogi do needs the weighted mean alone.
-    Raises ParameterError for a strategy that looks at single updates, or may, and for one that wraps such a one.
+    What Flower's own FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam and FedYogi do needs the weighted mean
+    alone. Raises ParameterError for a strategy that looks at single updates, or may, and for one that wraps
+    such a one.
     """
     kind = type(strategy)
     if not isinstance(strategy, Strategy):
         raise ParameterError(
-            f"{kind.__name__} of {kind.__module__.rpartition('.')[0]} is no strategy of flwr.serverapp.strategy: "
-            "take the one of the same name there"
+            f"{kind.__name__} of {kind.__module__.rpartition('.')[0]} is no strategy of "
+            "flwr.serverapp.strategy: take the one of the same name there"
         )
     for one in _strategies_in(strategy):
         for reason, refused in _REFUSED.items():
@@ -400,8 +409,8 @@ def _steps(strategy: Strategy, *, takes_mean: bool) -> bool:
     is_known = isinstance(strategy, _STEPPING) and _module_of(strategy).startswith("flwr.")
     if not is_known and not takes_mean:
         raise ParameterError(
-            f"{kind.__name__} has an aggregation of its own, which would get the clients' mean instead of every "
-            "single update: if it needs no more than that, say so by takes_mean=True"
+            f"{kind.__name__} has an aggregation of its own, which would get the clients' mean instead of "
+            "every single update: if it needs no more than that, say so by takes_mean=True"
         )
     return True
 
@@ -454,8 +463,8 @@ class ResultWithoutModel(Result):
     @property
     def arrays(self) -> ArrayRecord:  # type: ignore[override]
         raise PolicyError(
-            f"the server has no model: sums were opened by {self._opened_by}. Let clients evaluate or save it; or have "
-            'the server open sums, by shieldfl.opener = "aggregator" and a method such as full-he'
+            f"the server has no model: sums were opened by {self._opened_by}. Let clients evaluate or save "
+            'it; or have the server open sums, by shieldfl.opener = "aggregator" and a method such as full-he'
         )
 
     def __repr__(self) -> str:

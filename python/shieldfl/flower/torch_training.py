@@ -26,8 +26,9 @@ def train_as_asked(
 ) -> RecordDict:
     """Train from a message's arrays, and return the reply's content: arrays, metrics, and what else the round asks for.
 
-    ``trainer`` has this client's samples, and ``model`` the arrays as its ``state_dict``, which is overwritten. The
-    run's ``seed``, with round and client, makes training repeatable; ``samples`` is the metric ``num-examples``.
+    ``trainer`` has this client's samples, and ``model`` the arrays as its ``state_dict``, which is
+    overwritten. The run's ``seed``, with round and client, makes training repeatable; ``samples`` is the
+    metric ``num-examples``.
     """
     model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     asked: Mapping[str, Any] = message.content.get(TRAINING, {})

@@ -1,7 +1,7 @@
 """A client's training and what is measured of a model: a classifier's by default, or the user's own.
 
-The loop of SGD indexes tensors in memory instead of going through a ``DataLoader``, whose per-sample collation takes
-longer than the step of a small model.
+The loop of SGD indexes tensors in memory instead of going through a ``DataLoader``, whose per-sample
+collation takes longer than the step of a small model.
 """
 
 from __future__ import annotations
@@ -95,8 +95,9 @@ def train_locally(
     ----------
     features, labels : samples and targets (N, ...), on the model's device; labels int64 by default.
     settings : with an optimizer of one's own, the number of epochs and the batch size alone.
-    gradients : takes up the gradients of all steps: after each backward pass or, where their sum follows from what SGD
-        has made of them, once at the end. The latter where all modules are torch's and move no parameter by themselves.
+    gradients : takes up the gradients of all steps: after each backward pass or, where their sum follows from
+        what SGD has made of them, once at the end. The latter where all modules are torch's and move no
+        parameter by themselves.
     loss : in the place of the cross-entropy.
     optimizer : takes the trained parameters and returns a torch optimizer, new for each call of this.
     clock : charged with what it takes to take gradients up, as the stage ``score``.
@@ -134,8 +135,8 @@ def train_locally(
         with clock.stage("score"):
             gradients.update(model)
 
-    # What else moves parameters, as a loss of the user's own may, would be taken for gradients, and smaller steps are
-    # lost in the rounding of parameters.
+    # What else moves parameters, as a loss of the user's own may, would be taken for gradients, and smaller
+    # steps are lost in the rounding of parameters.
     untold = settings.weight_decay or settings.learning_rate < _LEAST_TRACED_RATE
     if optimizer is not None or loss is not None or untold or not is_moved_by_steps_alone(model):
         return train(take)
@@ -180,8 +181,8 @@ class _Sgd:
     def _velocities_after(self, directions: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
         """Return the velocities that these directions give at these places.
 
-        A parameter's first direction is its first velocity: a copy of it, since gradients of several parameters may lie
-        in one memory; what weight decay has made of one does not.
+        A parameter's first direction is its first velocity: a copy of it, since gradients of several
+        parameters may lie in one memory; what weight decay has made of one does not.
         """
         known = [place in self._velocities for place in places]
         velocities = [self._velocities[place] for place in compress(places, known)]
@@ -197,8 +198,8 @@ class _Sgd:
     def gradient_sums(self, starts: list[torch.Tensor]) -> dict[nn.Parameter, torch.Tensor]:
         """Return what the gradients of all steps since the parameters were ``starts`` sum to.
 
-        With velocities v_t = m v_(t-1) + g_t, from zero, and steps of -r v_t, T of them have moved a parameter by
-        -r (v_1 + ... + v_T), and g_1 + ... + g_T = (1 - m) (v_1 + ... + v_T) + m v_T.
+        With velocities v_t = m v_(t-1) + g_t, from zero, and steps of -r v_t, T of them have moved a
+        parameter by -r (v_1 + ... + v_T), and g_1 + ... + g_T = (1 - m) (v_1 + ... + v_T) + m v_T.
         """
         momentum = self._settings.momentum
         sums = list(torch._foreach_sub(starts, [parameter.detach() for parameter in self._parameters]))
@@ -249,7 +250,10 @@ Metric = Callable[[torch.Tensor, torch.Tensor], float | torch.Tensor]
 """Takes a model's outputs on the whole test set and the targets, on the CPU; returns one number."""
 
 TrainModel = Callable[[nn.Module, torch.Tensor, torch.Tensor, int], float]
-"""Trains a module in place on features and targets, with a seed; returns its mean loss, for the table alone."""
+"""Trains a module in place on features and targets, with a seed.
+
+Returns its mean loss, for the table alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -300,18 +304,18 @@ class Objective:
     def check_method(self, name: str, scores: str | None, *, trains_privately: bool) -> None:
         if trains_privately and (self.train is not None or self.optimizer is not None):
             raise ParameterError(
-                f"{name} trains by DP-SGD, and its epsilon is for those steps alone: leave out the training function, "
-                "or the optimizer, of your own"
+                f"{name} trains by DP-SGD, and its epsilon is for those steps alone: leave out the training "
+                "function, or the optimizer, of your own"
             )
         if scores == "batch" and self.train is not None:
             raise ParameterError(
-                f"{name} scores parameters by the gradients of each training step, which a training function of one's "
-                "own does not show: choose another kind of scores, or give an optimizer instead"
+                f"{name} scores parameters by the gradients of each training step, which a training function "
+                "of one's own does not show: choose another kind of scores, or give an optimizer instead"
             )
         if scores == "label" and self.loss is not None:
             raise ParameterError(
-                f"{name} scores parameters by labels, which is defined for the cross-entropy of a classifier: leave "
-                "out the method, or the loss"
+                f"{name} scores parameters by labels, which is defined for the cross-entropy of a "
+                "classifier: leave out the method, or the loss"
             )
 
 
@@ -328,12 +332,13 @@ class LocalTrainer:
     Parameters
     ----------
     model : a module that is overwritten; several trainers may share one.
-    features, labels : the client's samples, or those of all, of which ``samples`` says which are the client's.
+    features, labels : the client's samples, or those of all, of which ``samples`` says which are the
+        client's.
     settings : of local training.
     synthetic : features and labels for rounds that train on synthetic data; None where there are none.
     objective : what training makes small, and how; None for a classifier's.
-    samples : positions of the client's samples, int64, on the same device, which are copied while it trains; None for
-        all.
+    samples : positions of the client's samples, int64, on the same device, which are copied while it trains;
+        None for all.
     """
 
     def __init__(
@@ -365,12 +370,13 @@ class LocalTrainer:
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
 
-        torch draws by the seed while it trains: layers such as dropout are repeatable. Raises ParameterError where it
-        asks for synthetic data and there is none, for an unknown kind of scores, and where a training function of the
-        user's own has changed the layout, or returns no number.
+        torch draws by the seed while it trains: layers such as dropout are repeatable. Raises ParameterError
+        where it asks for synthetic data and there is none, for an unknown kind of scores, and where a
+        training function of the user's own has changed the layout, or returns no number.
         """
         on = self._real[0].device
-        # All that draws here; torch's own way seeds every accelerator too, which takes as long as small steps do.
+        # All that draws here; torch's own way seeds every accelerator too, which takes as long as small steps
+        # do.
         here = on.type == "cpu" and self._objective.train is None
         with torch.random.fork_rng(devices=[on.index or 0] if on.type == "cuda" else []):
             (torch.default_generator if here else torch).manual_seed(seed)
@@ -439,7 +445,8 @@ class LocalTrainer:
                 except (RuntimeError, ValueError, IndexError) as error:
                     raise ParameterError(
                         f"{where_raised(error, self._model)}, or the loss, fails on a client's batch "
-                        f"({first_line(error)}): each client's last batch has what is left of its samples, down to one"
+                        f"({first_line(error)}): each client's last batch has what is left of its samples, "
+                        "down to one"
                     ) from error
             parameters, buffers = flatten(trained), flatten_buffers(trained)
         if start.scores is not None:

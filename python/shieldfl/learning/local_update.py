@@ -35,7 +35,8 @@ class GradientNoise:
         """
         steps_per_epoch = math.ceil(samples / training.batch_size)
         of_a_step = self.noise_multiplier * self.max_grad_norm * steps_per_epoch / samples
-        # What a step's gradient moves parameters by, in learning rates, when momentum has carried it to the end.
+        # What a step's gradient moves parameters by, in learning rates, when momentum has carried it to the
+        # end.
         left = range(1, training.local_epochs * steps_per_epoch + 1)
         carried = sum(((1 - training.momentum**step) / (1 - training.momentum)) ** 2 for step in left)
         return training.learning_rate * of_a_step * math.sqrt(carried)
@@ -49,8 +50,9 @@ class StartingPoint:
     buffers: FloatVector
     scores: str | None = None
     """What training has to bring along for each parameter, see ``LocalUpdate.scores``: a Fisher information
-    (``"full-batch"``, ``"batch"``, ``"per-sample"``), what the loss would change without a parameter (``"taylor"``),
-    the mean over samples of the gradient's magnitude (``"label"``), the gradient of all data (``"gradient"``), or None.
+    (``"full-batch"``, ``"batch"``, ``"per-sample"``), what the loss would change without a parameter
+    (``"taylor"``), the mean over samples of the gradient's magnitude (``"label"``), the gradient of all data
+    (``"gradient"``), or None.
     """
     noise: GradientNoise | None = None
     """Train by DP-SGD."""
@@ -91,7 +93,10 @@ class LocalUpdate:
     """What training gave a client; made by :meth:`StartingPoint.trained`."""
 
     round: int | None
-    """That it was trained in. Rounds protect differently: an update of an encrypted one must not go out in clear."""
+    """That it was trained in.
+
+    Rounds protect differently: an update of an encrypted one must not go out in clear.
+    """
     parameters: FloatVector
     """After training, float32 (P,)."""
     buffers: FloatVector
@@ -193,11 +198,14 @@ _FEWEST = 3
 def median_seconds(
     step: Callable[[], Any], seconds: float, prepare: Callable[[], Any] | None = None, threads: int = 1
 ) -> float:
-    """Time a step until ``seconds`` and three repetitions are over, after one for warming up; return the median.
+    """Time a step until ``seconds`` and three repetitions are over, after one for warming up.
 
-    ``prepare`` runs before each repetition and is not counted in its time. A step of one thread is timed by the
-    processor time of this process, so that other programs, which take the processor away from time to time, do not
-    make it seem slower. With more threads, which wait for each other, it is the time on the clock.
+    Return the median.
+
+    ``prepare`` runs before each repetition and is not counted in its time. A step of one thread is timed by
+    the processor time of this process, so that other programs, which take the processor away from time to
+    time, do not make it seem slower. With more threads, which wait for each other, it is the time on the
+    clock.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     times: list[float] = []

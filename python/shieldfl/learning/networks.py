@@ -69,8 +69,8 @@ class VisionTransformer(nn.Module):
         super().__init__()
         if len(image_shape) != _IMAGE_AXES or any(side % patch for side in image_shape[1:]):
             raise ParameterError(
-                f"a vision transformer needs images of (channels, height, width), both sides multiples of {patch}, "
-                f"got {image_shape}"
+                "a vision transformer needs images of (channels, height, width), both sides multiples of "
+                f"{patch}, got {image_shape}"
             )
         channels, rows, columns = image_shape
         self.patches = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)

@@ -1,9 +1,10 @@
 """Scores of parameters, from gradients of single samples: diagonal Fisher information, and their mean sizes.
 
-A linear layer's gradient for one sample is the outer product of what came in and of the loss's slope at what came
-out. Its absolute value, or its square, is the product of theirs, so that the sum over samples is one product of
-matrices, and no sample's gradient is ever written down. A convolution's is a sum over pixels, and is made for each
-sample, as one product of matrices. torch.func, which takes any model, is several times as slow on both.
+A linear layer's gradient for one sample is the outer product of what came in and of the loss's slope at what
+came out. Its absolute value, or its square, is the product of theirs, so that the sum over samples is one
+product of matrices, and no sample's gradient is ever written down. A convolution's is a sum over pixels, and
+is made for each sample, as one product of matrices. torch.func, which takes any model, is several times as
+slow on both.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ Layers = list[tuple[str, nn.Module]]
 def layer_chain(model: nn.Module) -> Layers | None:
     """Return the layers, by name, of an ``nn.Sequential``, nested or not, of layers whose algebra is known.
 
-    None for any other model, and where a layer or parameter is shared. A subclass of a layer is another model: it may
-    compute something else.
+    None for any other model, and where a layer or parameter is shared. A subclass of a layer is another
+    model: it may compute something else.
     """
     modules = list(model.named_modules(remove_duplicate=False))
     layers = [(name, one) for name, one in modules if type(one) is not nn.Sequential]
@@ -144,10 +145,11 @@ def full_batch_gradient(
 ) -> FloatVector:
     """Return the signed gradient (P,) of the mean loss over all samples, the cross-entropy by default.
 
-    Zero where a parameter is frozen or unused. The model is evaluated as it is, in evaluation mode, and handed back in
-    the mode it came in. ``batch_size`` decides memory, not the result; ``score`` takes a parameter and its gradient,
-    float64 where the device has that, and returns what is wanted instead. Raises ParameterError for no samples and
-    lengths that differ; RangeError, which names the layer, for what float32 cannot hold.
+    Zero where a parameter is frozen or unused. The model is evaluated as it is, in evaluation mode, and
+    handed back in the mode it came in. ``batch_size`` decides memory, not the result; ``score`` takes a
+    parameter and its gradient, float64 where the device has that, and returns what is wanted instead. Raises
+    ParameterError for no samples and lengths that differ; RangeError, which names the layer, for what float32
+    cannot hold.
     """
     check_samples(features, labels)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -169,7 +171,10 @@ def full_batch_gradient(
 def batches_of(
     features: torch.Tensor, labels: torch.Tensor, batch_size: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Return samples and their labels, so many at once, in order; the last are what is left. Raises ParameterError."""
+    """Return samples and their labels, so many at once, in order; the last are what is left.
+
+    Raises ParameterError.
+    """
     size = as_count(batch_size, "batch_size")
     return zip(torch.split(features, size), torch.split(labels, size), strict=True)
 
@@ -286,8 +291,9 @@ def label_sensitivity(
 class FisherAccumulator:
     """Square of the mean mini-batch gradient of a training run (SelectiveShield, eq. 12).
 
-    Call :meth:`update` after each ``backward()`` and before the gradients are cleared, or :meth:`take` with what
-    all of them sum to. Accumulation is in float32, on the model's device, one fused pass over the gradients.
+    Call :meth:`update` after each ``backward()`` and before the gradients are cleared, or :meth:`take` with
+    what all of them sum to. Accumulation is in float32, on the model's device, one fused pass over the
+    gradients.
     """
 
     def __init__(self, layout: ParameterLayout) -> None:
@@ -303,8 +309,8 @@ class FisherAccumulator:
     def take(self, model: nn.Module, sums: Mapping[nn.Parameter, torch.Tensor], updates: int) -> None:
         """Add what the gradients of several updates sum to, by parameter; others had none.
 
-        NaN and infinity are found by :meth:`scores`: no sum ever loses them again. Raises ParameterError for a model
-        without any gradient.
+        NaN and infinity are found by :meth:`scores`: no sum ever loses them again. Raises ParameterError for
+        a model without any gradient.
         """
         if not sums:
             raise ParameterError("the model holds no gradient: nothing of it is trained")
@@ -329,8 +335,8 @@ class FisherAccumulator:
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
     """Min-max each layer (parameter tensor) of scores (P,) to [0, 1], in a new array (SelectiveShield, eq. 13).
 
-    A layer whose scores are all equal becomes all zeros, so that nothing of it is selected. Raises RangeError, which
-    names the layer, for NaN or infinity.
+    A layer whose scores are all equal becomes all zeros, so that nothing of it is selected. Raises
+    RangeError, which names the layer, for NaN or infinity.
     """
     _reject_non_finite(scores, layout)
     normalised = np.zeros_like(scores)

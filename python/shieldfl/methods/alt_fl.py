@@ -1,7 +1,7 @@
 """Alt-FL: rounds of encryption, of DP-SGD and of synthetic data in turn.
 
-PI alternates S-HE and DP-SGD, SI/HE and SI/DP alternate one of them with training on synthetic data, MP applies both
-in every round. S-HE encrypts a mask of the largest mean gradients, fixed for the run.
+PI alternates S-HE and DP-SGD, SI/HE and SI/DP alternate one of them with training on synthetic data, MP
+applies both in every round. S-HE encrypts a mask of the largest mean gradients, fixed for the run.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class AltFlSettings(SumNoiseOption):
     interleaving_ratio: Annotated[
         str,
         about(
-            'A fraction such as "1/4": the share of rounds of the second kind, with DP-SGD (PI) or synthetic data '
-            "(SI). MP has none.",
+            'A fraction such as "1/4": the share of rounds of the second kind, with DP-SGD (PI) or synthetic '
+            "data (SI). MP has none.",
             symbol="rho",
         ),
     ] = "1/2"
@@ -70,7 +70,8 @@ class AltFlSettings(SumNoiseOption):
     synthetic_epsilon: Annotated[
         Positive,
         about(
-            "What the built-in synthetic data set may cost the real one; no matter where another set is given."
+            "What the built-in synthetic data set may cost the real one; no matter where another set is "
+            "given."
         ),
     ] = 10.0
     synthetic_samples: Annotated[
@@ -82,8 +83,8 @@ class AltFlSettings(SumNoiseOption):
         float,
         Meta(ge=0.0, le=0.95),
         about(
-            "Of what clients train on in rounds on their own data, the share that is synthetic (augmentation): it is "
-            "laid beside their own, and repeated where there is too little.",
+            "Of what clients train on in rounds on their own data, the share that is synthetic "
+            "(augmentation): it is laid beside their own, and repeated where there is too little.",
             symbol="r",
         ),
     ] = 0.0
@@ -114,14 +115,14 @@ _WITH_NOISY_SUMS = PrivacyReading(
     "sample",
     "all but authority and aggregator together",
     BY_DP_SGD.neighbours,
-    "ε is for one sample of one client, the largest of all clients. Of rounds that encrypt it is of what opened sums, "
-    "and with them the global model, tell: each has the noise of all its clients, and is charged that of min_clients, "
-    "less those that may collude, for two updates of the largest norm, since without a sample a client sends another "
-    "one, by theorems on sums of Skellam noise (Agarwal, Kairouz and Liu 2021) or discrete Gaussians (Kairouz, Liu and "
-    "Steinke 2021). Of the others it is of every update, by DP-SGD, whose sampling of batches counts, and of the "
-    "release that synthetic data come from. Single updates of rounds that encrypt are hidden by encryption alone, from "
-    "all but the key authority together with the aggregator; under ckks and paillier as long as the aggregator adds up "
-    "what it says",
+    "ε is for one sample of one client, the largest of all clients. Of rounds that encrypt it is of what "
+    "opened sums, and with them the global model, tell: each has the noise of all its clients, and is "
+    "charged that of min_clients, less those that may collude, for two updates of the largest norm, since "
+    "without a sample a client sends another one, by theorems on sums of Skellam noise (Agarwal, Kairouz and "
+    "Liu 2021) or discrete Gaussians (Kairouz, Liu and Steinke 2021). Of the others it is of every update, "
+    "by DP-SGD, whose sampling of batches counts, and of the release that synthetic data come from. Single "
+    "updates of rounds that encrypt are hidden by encryption alone, from all but the key authority together "
+    "with the aggregator; under ckks and paillier as long as the aggregator adds up what it says",
 )
 _NO_SUM = "so that there is no sum that could have noise: leave out noise on sums"
 
@@ -129,11 +130,12 @@ _NO_SUM = "so that there is no sum that could have noise: leave out noise on sum
 class AltFl(NoisesByDpSgd, MaskedAverage):
     """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``.
 
-    Where sums have noise, rounds that encrypt do so with all of an update, which is clipped as a whole and has a share
-    of it. Then the model has moved by noised sums alone, and what later rounds send depends on nothing else of others.
+    Where sums have noise, rounds that encrypt do so with all of an update, which is clipped as a whole and
+    has a share of it. Then the model has moved by noised sums alone, and what later rounds send depends on
+    nothing else of others.
 
-    Raises ParameterError where delta is not known, and for noise on sums where something leaves in the clear without
-    any, or where there are no such sums.
+    Raises ParameterError where delta is not known, and for noise on sums where something leaves in the clear
+    without any, or where there are no such sums.
     """
 
     names = (
@@ -166,9 +168,9 @@ class AltFl(NoisesByDpSgd, MaskedAverage):
         "sample",
         "the aggregator, which sees no model",
         BY_DP_SGD.neighbours,
-        f"{BY_DP_SGD.meaning}; ∞ where real values or a mask made of them are readable without noise, and from the "
-        "first upload on that depends on a sum opened without noise; what opened sums, and with them the global model, "
-        "tell is not counted",
+        f"{BY_DP_SGD.meaning}; ∞ where real values or a mask made of them are readable without noise, and "
+        "from the first upload on that depends on a sum opened without noise; what opened sums, and with "
+        "them the global model, tell is not counted",
     )
     aggregator_sees = (
         "what a round does not encrypt: updates from DP-SGD or synthetic data, and a mask where eta < 1"
@@ -189,12 +191,13 @@ class AltFl(NoisesByDpSgd, MaskedAverage):
                 raise ParameterError(f"{name} {why}")
             if settings.encrypted_share < 1.0:
                 raise ParameterError(
-                    f"{name}: noise on sums needs encrypted_share = 1: the rest of an update leaves in the clear "
-                    "without noise, and so does the mask that says which it is"
+                    f"{name}: noise on sums needs encrypted_share = 1: the rest of an update leaves in the "
+                    "clear without noise, and so does the mask that says which it is"
                 )
             if plan.buffers:
                 raise ParameterError(
-                    f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
+                    f"{name}: noise on sums needs a model without buffers: batch statistics are averaged "
+                    "without noise"
                 )
             if not encrypts:
                 raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")
@@ -202,13 +205,14 @@ class AltFl(NoisesByDpSgd, MaskedAverage):
         super().__init__(name, settings, plan, None, share=share)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
             self.notes.append(
-                f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
-                "clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other rounds alone"
+                f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update "
+                "in the clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other "
+                "rounds alone"
             )
         if share.settled is None and encrypts:
             self.notes.append(
-                f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
-                "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
+                f"{name}: the mask is computed from gradients without noise and travels in the clear, which "
+                "no epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
             )
 
     @classmethod

@@ -3,14 +3,15 @@
 Source: "BatchCrypt: Efficient Homomorphic Encryption for Cross-Silo Federated Learning", sections 4.2 and
 4.3. With width r, m parties and a layer's clip bound alpha:
 
-- an update is clipped to [-alpha, alpha]; the r bits, sign included, span the sum, r_max = m * alpha, so that one
-  step is r_max / (2^(r-1) - 1);
+- an update is clipped to [-alpha, alpha]; the r bits, sign included, span the sum, r_max = m * alpha, so that
+  one step is r_max / (2^(r-1) - 1);
 - rounding is stochastic: the mean of the rounded value is the clipped one;
-- the bound is dACIQ's, alpha = c(r) * sigma: from the range of all clients' values instead of from the values.
+- the bound is dACIQ's, alpha = c(r) * sigma: from the range of all clients' values instead of from the
+  values.
 
-A client's integer is at most ceil((2^(r-1) - 1) / m) in magnitude. m of them, each rounded up, may pass 2^(r-1) - 1 by
-up to m - 1. Fields here are wide enough for that, so that no sum overflows: what is out of range is clipped, and
-counted, by the client that has it.
+A client's integer is at most ceil((2^(r-1) - 1) / m) in magnitude. m of them, each rounded up, may pass
+2^(r-1) - 1 by up to m - 1. Fields here are wide enough for that, so that no sum overflows: what is out of
+range is clipped, and counted, by the client that has it.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ __path__ = ()  # once a package, below which old names are looked for
 
 # Far outside of what ranges of float32 lead to, and far inside of what float64 divides without overflow.
 _LEAST_BOUND, _MOST_BOUND = 2.0**-200, 2.0**200
-# Of the standard deviation that ACIQ reads off the range of n normal values: sigma = factor * range / sqrt(2 ln n).
+# Of the standard deviation that ACIQ reads off the range of n normal values: sigma = factor * range / sqrt(2
+# ln n).
 _SIGMA_FACTOR = 0.5 * 0.35 * (1.0 + math.sqrt(math.pi * math.log(4.0)))
 _CLIPPED = "were outside of their layer's clip bound and count as the bound"
 _VANISHED = (
-    "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far too wide "
-    "for them"
+    "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far "
+    "too wide for them"
 )
 
 
@@ -66,8 +68,8 @@ _VANISHED = (
 class Quantisation:
     """What all roles agree on: the layers, the width r, and m, the most clients of a round.
 
-    m is not the number of those who take part in one: fields are as wide as a client's integer, and that is larger for
-    a smaller m.
+    m is not the number of those who take part in one: fields are as wide as a client's integer, and that is
+    larger for a smaller m.
     """
 
     offsets: tuple[int, ...]
@@ -145,7 +147,10 @@ class Quantisation:
         return bounds
 
     def read_bounds(self, message: Message) -> DoubleVector:
-        """Read the clip bounds, float64 (L,). Raises WireFormatError for another number, or what is no bound."""
+        """Read the clip bounds, float64 (L,).
+
+        Raises WireFormatError for another number, or what is no bound.
+        """
         bounds = message.vector("bounds", np.float64, len(self.layers))
         if not ((bounds == 0.0) | ((bounds >= _LEAST_BOUND) & (bounds <= _MOST_BOUND))).all():
             raise WireFormatError(
@@ -192,10 +197,10 @@ class Quantisation:
 def clip_factor(width: int) -> float:
     """Return c(r): the bound that is best for normal values of variance 1. c(8) = 3.7736, c(16) = 5.8294.
 
-    It minimises the expected squared error of clipping and rounding, the latter 2 a^2 (2^r - 2) / (3 * 2^(3 r)) by
-    the authors' published program. The derivative vanishes where
-    sqrt(2/pi) * exp(-a^2/2) / a - erfc(a/sqrt(2)) = 2 (2^r - 2) / (3 * 2^(3 r)), whose left side falls with a.
-    The published c(16) = 5.8296 comes from a minimiser that stops a little beside it: the minimum is flat.
+    It minimises the expected squared error of clipping and rounding, the latter 2 a^2 (2^r - 2) / (3 * 2^(3
+    r)) by the authors' published program. The derivative vanishes where sqrt(2/pi) * exp(-a^2/2) / a -
+    erfc(a/sqrt(2)) = 2 (2^r - 2) / (3 * 2^(3 r)), whose left side falls with a. The published c(16) = 5.8296
+    comes from a minimiser that stops a little beside it: the minimum is flat.
     """
     target = 2.0 * (2.0**width - 2.0) / (3.0 * 2.0 ** (3 * width))
     low, high = 0.5, 16.0
@@ -223,8 +228,8 @@ class BatchCryptSettings(Settings):
     largest_update: Annotated[
         Positive,
         about(
-            "The largest magnitude that a client may state of its updates. Clip bounds follow from what clients state, "
-            "so one that states a huge one would move the model at will."
+            "The largest magnitude that a client may state of its updates. Clip bounds follow from what "
+            "clients state, so one that states a huge one would move the model at will."
         ),
     ] = 8.0
 
@@ -261,8 +266,8 @@ class BatchCryptClient(MaskedAverageClient):
             raise ParameterError("the update needs the clip bounds that the phase before decides")
         agreed, update = self.method.quantisation, self._difference()
         bounds = agreed.read_bounds(answer)
-        # Rounding hides nothing, so it need not be secret; this way the same training gives the same model, and
-        # only who knows the update can tell how it was rounded.
+        # Rounding hides nothing, so it need not be secret; this way the same training gives the same model,
+        # and only who knows the update can tell how it was rounded.
         digest = hashlib.sha256(update.tobytes())
         digest.update(np.array([self.round, self.index], dtype="<u8").tobytes())
         generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))

@@ -1,8 +1,8 @@
 """What each round asks of clients: encryption, DP-SGD, both, or synthetic data instead of their own.
 
-It is Alt-FL's: algorithms 1 to 3, line 2, and section IV-B. The ratio ρ = ρ_a / ρ_tot, in lowest terms, is the share of
-rounds of the *second* kind: ρ_a of every ρ_tot rounds. The first kind is the authentic round of SI/DP and
-SI/HE and the encrypted round of PI, the second kind their synthetic round and PI's DP round.
+It is Alt-FL's: algorithms 1 to 3, line 2, and section IV-B. The ratio ρ = ρ_a / ρ_tot, in lowest terms, is
+the share of rounds of the *second* kind: ρ_a of every ρ_tot rounds. The first kind is the authentic round of
+SI/DP and SI/HE and the encrypted round of PI, the second kind their synthetic round and PI's DP round.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class KindsOfRounds:
     """Of which of two kinds each round is, in a fixed alternation by ρ, such as "1/4" or "0.25".
 
     Rounds count from 1, and round t is of the first kind if and only if t mod ρ_tot < ρ_tot - ρ_a, as the
-    algorithms have it. So ρ = 1/4 makes rounds 3, 7, 11, … the second kind, and from ρ = 1/2 on the run starts
-    with it. With ρ = 0 every round is of the first kind, with ρ = 1 none is.
+    algorithms have it. So ρ = 1/4 makes rounds 3, 7, 11, … the second kind, and from ρ = 1/2 on the run
+    starts with it. With ρ = 0 every round is of the first kind, with ρ = 1 none is.
 
-    ``noise`` is that of rounds that noise; ``synthetic_share`` of what any round on a client's own data trains on,
-    see :attr:`StartingPoint.synthetic_share`.
+    ``noise`` is that of rounds that noise; ``synthetic_share`` of what any round on a client's own data
+    trains on, see :attr:`StartingPoint.synthetic_share`.
     """
 
     def __init__(
@@ -104,12 +104,16 @@ class KindsOfRounds:
         done, multiplier = update.private_steps, self._noise.noise_multiplier
         if done is None:
             raise ParameterError(
-                "this round trains by DP-SGD: pass what it did as LocalUpdate.private_steps, see StartingPoint.noise"
+                "this round trains by DP-SGD: pass what it did as LocalUpdate.private_steps, see "
+                "StartingPoint.noise"
             )
         return Noise(multiplier, "sample", done.sample_rate, done.steps) if multiplier > 0.0 else None
 
     def check_noise(self, round_number: int, noise: Noise | None, *, trained: bool) -> None:
-        """Raise WireFormatError for noise that no training has; before training it is that of an earlier round."""
+        """Raise WireFormatError for noise that no training has.
+
+        Before training it is that of an earlier round.
+        """
         multiplier = 0.0 if self._noise is None else self._noise.noise_multiplier
         noised = multiplier > 0.0 and self.kind(round_number).noises
         refuse_unless(not trained or noised == (noise is not None))

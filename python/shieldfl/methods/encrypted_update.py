@@ -51,15 +51,18 @@ def are_summable(values: FloatVector, weights: int) -> bool:
 def clear_sums_part(sums: DoubleVector) -> bytes:
     """Return sums as a part of a message, float32: rounded once, when all are in.
 
-    In doubles, they would be twice as many bytes to each client that opens, for digits that its model does not have.
-    What float32 cannot hold becomes infinite, which whoever reads it refuses.
+    In doubles, they would be twice as many bytes to each client that opens, for digits that its model does
+    not have. What float32 cannot hold becomes infinite, which whoever reads it refuses.
     """
     with np.errstate(over="ignore"):
         return sums.astype("<f4").tobytes()
 
 
 def read_clear_sums(message: Message, name: str, size: int) -> DoubleVector:
-    """Return what :func:`clear_sums_part` wrote. Raises WireFormatError for another number of sums, NaN or infinity."""
+    """Return what :func:`clear_sums_part` wrote.
+
+    Raises WireFormatError for another number of sums, NaN or infinity.
+    """
     sums: DoubleVector = message.vector(name, np.float32, size).astype(np.float64)
     if not np.isfinite(sums).all():
         raise WireFormatError(f"part {name!r} holds NaN or infinity")
@@ -67,7 +70,10 @@ def read_clear_sums(message: Message, name: str, size: int) -> DoubleVector:
 
 
 def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
-    """Return what a client states to count, in the clear. Raises RangeError unless it is what the plan says."""
+    """Return what a client states to count, in the clear.
+
+    Raises RangeError unless it is what the plan says.
+    """
     weight = message.number("weight")
     if weight != weights[client]:
         raise RangeError(f"client {client} sent another weight than the plan gives it: nothing was added")
@@ -89,10 +95,12 @@ def added_total(attribute: str) -> property:
 
 
 class MixedSum:
-    """What is encrypted in the union of clients' masks, summed; outside of it, a weighted sum of plain numbers.
+    """What is encrypted in the union of clients' masks, summed.
 
-    Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
-    where it did not. Otherwise every client encrypts the union.
+    Outside of it, a weighted sum of plain numbers.
+
+    Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers
+    are added where it did not. Otherwise every client encrypts the union.
 
     ``masks`` are the clients', each of N positions; one alone where it is everybody's. ``weighted`` says
     whether any client's weight may be above 1: where weights travel encrypted, batches then have one;
@@ -136,8 +144,9 @@ class MixedSum:
     def add(self, client: int, message: Message, own: Mask) -> None:
         """Add what the ``MixedUpload`` of the client with this mask wrote. What is refused changes nothing.
 
-        Raises RangeError for another weight than the client's and for plain numbers out of range, WireFormatError for
-        NaN, infinity or another number of plain numbers, and what the scheme's aggregator raises.
+        Raises RangeError for another weight than the client's and for plain numbers out of range,
+        WireFormatError for NaN, infinity or another number of plain numbers, and what the scheme's aggregator
+        raises.
         """
         encrypted = own if self._scheme.adds_clear_values else self.union
         clear = self._rest if encrypted == self.union else ~encrypted
@@ -148,8 +157,8 @@ class MixedSum:
                 values = message.vector("values", np.float32, clear.count)
                 if not are_summable(values, sum(self._weights)):
                     raise WireFormatError(
-                        f"client {client} sent NaN, infinity, or numbers that no sum of all clients' has room for: its "
-                        "update was not added"
+                        f"client {client} sent NaN, infinity, or numbers that no sum of all clients' has "
+                        "room for: its update was not added"
                     )
         with self._clock.stage("aggregate"):
             fields: FloatVector | None = None
@@ -234,15 +243,15 @@ class MixedTotal:
     def check_weights(self, most_weight: int) -> bool:
         """Say whether the total has encrypted weights.
 
-        Raises WireFormatError where it has some or none against the agreement, or where what the clients stated in the
-        clear sums to what weights between 1 and the largest cannot.
+        Raises WireFormatError where it has some or none against the agreement, or where what the clients
+        stated in the clear sums to what weights between 1 and the largest cannot.
         """
         encrypted = most_weight > 1 and self.encrypts_weights
         clients = self.total.clients
         if self.total.weighted != encrypted or not clients <= self.weight <= clients * most_weight:
             raise WireFormatError(
-                f"the weights of the total's {clients} clients are not between 1 and {most_weight}, or not encrypted "
-                "as was agreed on: nothing was opened"
+                f"the weights of the total's {clients} clients are not between 1 and {most_weight}, or not "
+                "encrypted as was agreed on: nothing was opened"
             )
         return encrypted
 
@@ -256,7 +265,8 @@ class MixedTotal:
 def opened_mean(claim: MixedTotal, context: RoleContext, sums: RoundSums) -> DoubleVector:
     """Open a total and return the weighted mean (N,), zero where nothing was sent.
 
-    Raises as :meth:`MixedTotal.check_weights`; RangeError where the encrypted weights do not sum to the stated ones.
+    Raises as :meth:`MixedTotal.check_weights`; RangeError where the encrypted weights do not sum to the
+    stated ones.
     """
     most = context.most_weight
     stated = claim.weight / most if claim.check_weights(most) else claim.weight
@@ -268,7 +278,10 @@ def opened_mean(claim: MixedTotal, context: RoleContext, sums: RoundSums) -> Dou
 
 
 def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDArray[Any]:
-    """Return values (n,) whose last ``buffers`` are multiplied by a power of two; themselves where that is nothing."""
+    """Return values (n,) whose last ``buffers`` are multiplied by a power of two.
+
+    Themselves where that is nothing.
+    """
     if not buffers or factor == 1.0:
         return values
     scaled = values.copy()
@@ -278,7 +291,10 @@ def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDA
 
 @contextmanager
 def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterator[NDArray[Any]]:
-    """Yield what is encrypted of values (n,), the last of which are buffers; a RangeError for a buffer says so."""
+    """Yield what is encrypted of values (n,), the last of which are buffers.
+
+    A RangeError for a buffer says so.
+    """
     try:
         yield with_buffers_times(values, buffers, factor)
     except RangeError as error:
@@ -291,9 +307,9 @@ def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterat
         ):
             raise
         told = RangeError(
-            f"the value at position {position} is a buffer, such as BatchNorm's statistics, and beyond the limit of "
-            "buffers. It follows the data whatever the learning rate: scale the features to about 1, or raise the "
-            "method's setting buffer_range_bits, each bit of which doubles that limit"
+            f"the value at position {position} is a buffer, such as BatchNorm's statistics, and beyond the "
+            "limit of buffers. It follows the data whatever the learning rate: scale the features to about "
+            "1, or raise the method's setting buffer_range_bits, each bit of which doubles that limit"
         )
         told.position, told.size = position, size
         raise told from None
@@ -363,8 +379,8 @@ def read_agreed_positions(
 ) -> Mask:
     """Read the positions that other roles say were agreed on, before anything outside of them is sent in the clear.
 
-    Raises WireFormatError for what is no mask of parameters and buffers, PolicyError unless it covers all buffers and
-    ``count`` parameters (``or_more``: at least so many).
+    Raises WireFormatError for what is no mask of parameters and buffers, PolicyError unless it covers all
+    buffers and ``count`` parameters (``or_more``: at least so many).
     """
     zone = Mask.from_bytes(frame, expected_size=parameters + buffers)
     chosen = zone.resized(parameters).count

@@ -41,8 +41,9 @@ class FixedPoint(Settings):
         int,
         Meta(ge=0, le=40),
         about(
-            "Bits that a buffer, such as BatchNorm's statistics, has more before the binary point and fewer behind it, "
-            "since no learning rate bounds it. Each doubles the largest change of a round, and its step."
+            "Bits that a buffer, such as BatchNorm's statistics, has more before the binary point and fewer "
+            "behind it, since no learning rate bounds it. Each doubles the largest change of a round, and "
+            "its step."
         ),
     ] = 4
     """By default a change up to 128, in steps of half of which BatchNorm adds more to every variance."""
@@ -86,7 +87,8 @@ class MaskCryptSettings(EncryptionSettings):
     ratio: Annotated[
         Share,
         about(
-            "The share of the parameters that each client proposes and, where cut is true, that is encrypted.",
+            "The share of the parameters that each client proposes and, where cut is true, that is "
+            "encrypted.",
             symbol="p",
         ),
     ] = 0.1
@@ -97,9 +99,9 @@ class MaskCryptSettings(EncryptionSettings):
     gradient: Annotated[
         Literal["full-batch", "update"],
         about(
-            "full-batch: of all local data at the new weights, as in the paper: another pass over the data. update: "
-            "what training moved a weight by, with the sign turned, which costs nothing; under plain SGD that is the "
-            "sum of its gradients."
+            "full-batch: of all local data at the new weights, as in the paper: another pass over the data. "
+            "update: what training moved a weight by, with the sign turned, which costs nothing; under plain "
+            "SGD that is the sum of its gradients."
         ),
     ] = "full-batch"
 

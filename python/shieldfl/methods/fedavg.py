@@ -1,4 +1,6 @@
-"""Federated averaging in the clear (McMahan et al. 2017), the baseline that protects nothing; and of noised updates.
+"""Federated averaging in the clear (McMahan et al. 2017), the baseline that protects nothing.
+
+And of noised updates.
 
 Updates are noised as a whole, or in training, and not encrypted; buffers then stay local.
 """
@@ -234,8 +236,8 @@ class DpFedAvg(FedAvg):
         "client",
         "everybody else",
         "all updates of a client are zeroed out, K stays",
-        "ε is against the aggregator, which sees every update with its own noise of σ; the figure with σ·√K is against "
-        "who sees models alone, if the stated number K of participants was true",
+        "ε is against the aggregator, which sees every update with its own noise of σ; the figure with σ·√K "
+        "is against who sees models alone, if the stated number K of participants was true",
     )
     aggregator_sees = "every client's update, clipped and noised"
 
@@ -265,8 +267,8 @@ BY_DP_SGD = PrivacyReading(
     "sample",
     "everybody else",
     "what a sample contributes is zeroed out, numbers of samples stay",
-    "ε is for one sample of one client, by DP-SGD, the largest of all clients; its sampling of batches counts, since "
-    "nobody but the client knows who is in them",
+    "ε is for one sample of one client, by DP-SGD, the largest of all clients; its sampling of batches "
+    "counts, since nobody but the client knows who is in them",
 )
 
 

@@ -76,8 +76,8 @@ class DdpFedAvgSettings(DpFedAvgSettings):
     clipping: Annotated[
         Literal["fixed", "adaptive"],
         about(
-            "adaptive: C is that of the first round, and follows a quantile of the updates' norms by noised counts, "
-            "which are charged for."
+            "adaptive: C is that of the first round, and follows a quantile of the updates' norms by noised "
+            "counts, which are charged for."
         ),
     ] = "fixed"
     clip_quantile: Annotated[
@@ -90,8 +90,8 @@ class DdpFedAvgSettings(DpFedAvgSettings):
     clip_count_noise: Annotated[
         Positive,
         about(
-            "Of adaptive clipping: the noise of the fewest honest clients' sum on how many of them are within C, over "
-            "their number."
+            "Of adaptive clipping: the noise of the fewest honest clients' sum on how many of them are "
+            "within C, over their number."
         ),
     ] = 0.05
     mechanism: Annotated[Distribution, about("What each client's share of the noise is drawn from.")] = (
@@ -154,8 +154,8 @@ class FullEncryption(MaskedAverage):
 class LastLayerEncryption(MaskedAverage):
     """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
 
-    Training leaves the other parameters as they are, and nothing of them is sent. Batch statistics are no parameters:
-    those in front of the last layer still follow the data.
+    Training leaves the other parameters as they are, and nothing of them is sent. Batch statistics are no
+    parameters: those in front of the last layer still follow the data.
     """
 
     names = (
@@ -191,8 +191,8 @@ class LastLayerEncryption(MaskedAverage):
         last = [name.rpartition(".") for name, _ in named[-2:]]
         if [attribute for _, _, attribute in last] != ["weight", "bias"] or last[0][0] != last[1][0]:
             raise ParameterError(
-                "top-2 is a method that needs a bias where there is none: give the model's last layer a weight and a "
-                "bias"
+                "top-2 is a method that needs a bias where there is none: give the model's last layer a "
+                "weight and a bias"
             )
         for _, parameter in named[:-2]:
             parameter.requires_grad_(False)
@@ -202,9 +202,10 @@ class LastLayerEncryption(MaskedAverage):
 _OF_COUNTED_SUMS = replace(
     OF_NOISY_SUMS,
     neighbours="all that a client adds to sums is zeroed out, its part in the count too, K stays",
-    meaning=f"{OF_NOISY_SUMS.meaning}. Zeros stand for its part in the count of clients within the clipping norm, too: "
-    "not for a client that sends an update of zeros, which counts as within it",
-    if_participation_hidden=f"{OF_NOISY_SUMS.if_participation_hidden}. Zeros stand for its part in the count, too",
+    meaning=f"{OF_NOISY_SUMS.meaning}. Zeros stand for its part in the count of clients within the clipping "
+    "norm, too: not for a client that sends an update of zeros, which counts as within it",
+    if_participation_hidden=f"{OF_NOISY_SUMS.if_participation_hidden}. Zeros stand for its part in the "
+    "count, too",
 )
 """Where the clipping norm moves by a count."""
 

@@ -50,14 +50,16 @@ def exposure_scores(exposed: FloatVector, new_weights: FloatVector, gradient: Fl
     finite = np.isfinite(scores)
     if not finite.all():
         raise RangeError(
-            f"the exposure score at position {int(np.argmin(finite)):,} is NaN or infinite: lower the learning rate "
-            "or check this client's data"
+            f"the exposure score at position {int(np.argmin(finite)):,} is NaN or infinite: lower the "
+            "learning rate or check this client's data"
         )
     return scores
 
 
 def propose(scores: FloatVector, ratio: float) -> Ranking:
-    """Rank the top floor(ratio * P) positions by signed score, highest first; of equal scores the lower position.
+    """Rank the top floor(ratio * P) positions by signed score, highest first.
+
+    Of equal scores the lower position.
 
     There are as many as keep k / P <= ratio in float64, so that 0.29 of 100 are 29.
     """
@@ -69,8 +71,8 @@ def propose(scores: FloatVector, ratio: float) -> Ranking:
 def consensus(proposals: Sequence[Ranking], size: int, limit: int | None) -> Mask:
     """Interleave the clients' ranked lists and keep first occurrences: every first choice, every second, and so on.
 
-    Within a rank clients stand in the order given, so that the cut may fall between two clients' choices of one
-    rank. ``limit`` positions are kept, by the paper's budget; None keeps the whole union.
+    Within a rank clients stand in the order given, so that the cut may fall between two clients' choices of
+    one rank. ``limit`` positions are kept, by the paper's budget; None keeps the whole union.
     """
     clients = len(proposals)
     # When a position first turns up in the interleaved sequence.

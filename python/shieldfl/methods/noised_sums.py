@@ -25,17 +25,18 @@ OF_NOISY_SUMS = PrivacyReading(
     "client",
     "all but authority and aggregator together",
     "all updates of a client are zeroed out, K stays",
-    "ε is of what opened sums, and with them the global model, tell: each has the noise of all its clients, and is "
-    "charged that of min_clients, less those that may collude. Single updates are hidden by encryption alone, "
-    "from all but the key authority together with the aggregator; under ckks and paillier as long as the "
-    "aggregator adds up what it says. Of one client, whose updates are all zeroed out while K stays, by theorems "
-    "on sums of Skellam noise (Agarwal, Kairouz and Liu 2021) or discrete Gaussians (Kairouz, Liu and Steinke "
-    "2021)",
-    "ε against outsiders alone is of the same unit and neighbours: one client, whose updates are all zeroed out "
-    "while K stays. It holds against those who see every global model and K, have no part in the federation, and "
-    "see neither its messages nor this run's seed, from which its draws follow: key authority, aggregator and "
-    "every client learn who takes part. Each round is charged for the share of clients that were drawn, by "
-    "the same theorems and advanced joint convexity (Balle, Barthe and Gaboardi 2018)",
+    "ε is of what opened sums, and with them the global model, tell: each has the noise of all its clients, "
+    "and is charged that of min_clients, less those that may collude. Single updates are hidden by "
+    "encryption alone, from all but the key authority together with the aggregator; under ckks and paillier "
+    "as long as the aggregator adds up what it says. Of one client, whose updates are all zeroed out while K "
+    "stays, by theorems on sums of Skellam noise (Agarwal, Kairouz and Liu 2021) or discrete Gaussians "
+    "(Kairouz, Liu and Steinke 2021)",
+    "ε against outsiders alone is of the same unit and neighbours: one client, whose updates are all zeroed "
+    "out while K stays. It holds against those who see every global model and K, have no part in the "
+    "federation, and see neither its messages nor this run's seed, from which its draws follow: key "
+    "authority, aggregator and every client learn who takes part. Each round is charged for the share of "
+    "clients that were drawn, by the same theorems and advanced joint convexity (Balle, Barthe and Gaboardi "
+    "2018)",
 )
 """Where everything that leaves a client is in a sum with noise."""
 
@@ -73,7 +74,10 @@ class AskedNoise:
 
 @dataclass(frozen=True)
 class SumNoiseOption(FixedPoint):
-    """Noise on encrypted sums, for methods that can do without. Raises ParameterError for both z and a target."""
+    """Noise on encrypted sums, for methods that can do without.
+
+    Raises ParameterError for both z and a target.
+    """
 
     target_setting: ClassVar[str] = "sum_target_epsilon"
     of_noise_alone: ClassVar = frozenset(
@@ -84,8 +88,8 @@ class SumNoiseOption(FixedPoint):
     sum_noise_multiplier: Annotated[
         NotNegative,
         about(
-            "Each client adds a share of noise before it encrypts: the noise of the fewest honest clients' sum, over "
-            "the norm that what each encrypts is clipped to; 0 for none.",
+            "Each client adds a share of noise before it encrypts: the noise of the fewest honest clients' "
+            "sum, over the norm that what each encrypts is clipped to; 0 for none.",
             symbol="z",
         ),
     ] = 0.0
@@ -140,8 +144,8 @@ def share_of(
 ) -> tuple[NDArray[np.int32], bool]:
     """Return whole numbers (n,) for values, clipped, rotated and rounded, and whether they were longer.
 
-    ``counts`` says that they are one value: 1 where an update is within its norm, else -1. It is a vector in its own
-    right: what keeps the bound of the others keeps that of this one.
+    ``counts`` says that they are one value: 1 where an update is within its norm, else -1. It is a vector in
+    its own right: what keeps the bound of the others keeps that of this one.
     """
     steps, count_steps = noise.steps_per_unit_at(clip_norm), noise.count_steps
     return draws.noise_share(

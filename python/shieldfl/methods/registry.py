@@ -1,8 +1,8 @@
 """Methods by name, with the settings of all of them, set up for a federation.
 
 There are those of this package, and those that other installed packages offer by an entry point of the group
-``shieldfl.methods``: the method's name, and where its class is. Nothing is imported before a method is asked for. A
-method may train a module of its own, made from the plain one: that needs torch.
+``shieldfl.methods``: the method's name, and where its class is. Nothing is imported before a method is asked
+for. A method may train a module of its own, made from the plain one: that needs torch.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ def method_names() -> tuple[str, ...]:
 def method_class(name: str) -> type[Method]:
     """Return the class of a method.
 
-    Raises ParameterError for an unknown name, with the known ones; for one that several packages offer; and, with its
-    error, for a class that cannot be loaded or does not say what it shows. Other methods are not concerned.
+    Raises ParameterError for an unknown name, with the known ones; for one that several packages offer; and,
+    with its error, for a class that cannot be loaded or does not say what it shows. Other methods are not
+    concerned.
     """
     offers = _offers().get(name, [])
     if not offers:
@@ -103,7 +104,10 @@ def named_method(name: str) -> NamedMethod:
 
 
 def names_with_epsilon(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of some methods that have an epsilon under default settings. Raises as :func:`method_class`."""
+    """Return those of some methods that have an epsilon under default settings.
+
+    Raises as :func:`method_class`.
+    """
     return tuple(name for name in names if method_class(name).privacy_reading.unit is not None)
 
 
@@ -125,8 +129,8 @@ def checked_methods(names: Iterable[str]) -> tuple[str, ...]:
 def has_choice_of_scheme(entry: Any) -> bool:
     """Say whether a method with these settings by default takes another scheme, too.
 
-    Not where it has no such setting, and not where its name has another scheme than its kind of settings: then that is
-    what the name says.
+    Not where it has no such setting, and not where its name has another scheme than its kind of settings:
+    then that is what the name says.
     """
     known = {} if entry is None else settings_of(type(entry))
     return "encryption" in known and entry.encryption == known["encryption"].default
@@ -137,8 +141,9 @@ class MethodSettings:
 
     Parameters
     ----------
-    entries : by method, hyphens of its name as underscores: ``MethodSettings(sense_crypt=SenseCryptSettings(...))``.
-        Raises ParameterError for an unknown method, and for settings of another one.
+    entries : by method, hyphens of its name as underscores:
+        ``MethodSettings(sense_crypt=SenseCryptSettings(...))``. Raises ParameterError for an unknown method,
+        and for settings of another one.
     """
 
     def __init__(self, **entries: Any) -> None:
@@ -160,7 +165,10 @@ class MethodSettings:
         return hash(frozenset(self._entries.items()))
 
     def of(self, method: str) -> Any:
-        """Return a method's entry; None for one without settings. Raises ParameterError for an unknown one."""
+        """Return a method's entry; None for one without settings.
+
+        Raises ParameterError for an unknown one.
+        """
         return self._entries[method] if method in self._entries else named_method(method).settings
 
     def replaced(self, method: str, entry: Any) -> MethodSettings:
@@ -172,8 +180,8 @@ class MethodSettings:
     def encrypted_by(self, encryption: str, methods: Iterable[str]) -> MethodSettings:
         """Return settings under which all of these methods that have a choice of scheme encrypt by this one.
 
-        Those without keys keep theirs, and so do those whose name stands for a scheme: ``batch-crypt``, ``plain-he``.
-        Raises ParameterError for a scheme that one of the others does not take.
+        Those without keys keep theirs, and so do those whose name stands for a scheme: ``batch-crypt``,
+        ``plain-he``. Raises ParameterError for a scheme that one of the others does not take.
         """
         settings = self
         for name in methods:
@@ -185,7 +193,8 @@ class MethodSettings:
     def with_sum_noise(self, multiplier: float, methods: Iterable[str]) -> MethodSettings:
         """Return settings under which the sums of all of these methods have noise with this multiplier.
 
-        Raises ParameterError for a method whose sums cannot have any, with the reason, and what the setting refuses.
+        Raises ParameterError for a method whose sums cannot have any, with the reason, and what the setting
+        refuses.
         """
         settings = self
         for name in methods:
@@ -202,8 +211,8 @@ class MethodSettings:
     ) -> MethodSettings:
         """Return settings in which some of one method's have other values, as files write them.
 
-        ``read`` is how the values are read. Raises ParameterError for an unknown method or setting, and what a setting
-        refuses.
+        ``read`` is how the values are read. Raises ParameterError for an unknown method or setting, and what
+        a setting refuses.
         """
         entry = self.of(name)
         if not values:
@@ -220,7 +229,10 @@ class MethodSettings:
 
 
 def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Method:
-    """Return what a method does under a plan. Raises ParameterError as ``method_class`` does, and what it refuses."""
+    """Return what a method does under a plan.
+
+    Raises ParameterError as ``method_class`` does, and what it refuses.
+    """
     kind = method_class(name)
     with naming_own_method(name, kind, refuses=True):
         method: Method = kind(name, settings.of(name), plan)
@@ -231,15 +243,18 @@ def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Me
 
 
 def method_of(setup: PublicSetup) -> Method:
-    """Return the method of a public set-up. Raises ParameterError for one that is not known here, or its settings."""
+    """Return the method of a public set-up.
+
+    Raises ParameterError for one that is not known here, or its settings.
+    """
     return make_method(setup.method, MethodSettings().changed(setup.method, setup.settings), setup.plan)
 
 
 def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Module:
     """Return the module that a method trains, evaluates and makes its flat vectors from, see :meth:`Method.adapted`.
 
-    The model is not changed. Raises ParameterError for methods with DP-SGD where a layer mixes samples, such as
-    BatchNorm, and what the method refuses.
+    The model is not changed. Raises ParameterError for methods with DP-SGD where a layer mixes samples, such
+    as BatchNorm, and what the method refuses.
     """
     method, entry = method_class(name), settings.of(name)
     if method.trains_privately(name, entry):

@@ -22,16 +22,16 @@ _EXTRA_STATE = "_extra_state"
 def named_leaves(model: Any) -> dict[str, Any]:
     """Return a model's arrays by name, in its order; names of a nested dict's are joined by dots.
 
-    Extra state of modules is among them, whatever it is. Raises ParameterError for a name that comes twice or is no
-    text; ArrayTypeError for what else is no array, which it names.
+    Extra state of modules is among them, whatever it is. Raises ParameterError for a name that comes twice or
+    is no text; ArrayTypeError for what else is no array, which it names.
     """
     if is_module(model):
         # Under all names, of tensors that are shared too, as a state dict has them.
         model = model.state_dict(keep_vars=True)
     if not isinstance(model, Mapping):
         raise ArrayTypeError(
-            f"a model is a dict of arrays, or of such dicts, or a torch module, not {type(model).__name__}: pass "
-            "model.state_dict(), dict(model.named_parameters()) or a dict of your arrays"
+            f"a model is a dict of arrays, or of such dicts, or a torch module, not {type(model).__name__}: "
+            "pass model.state_dict(), dict(model.named_parameters()) or a dict of your arrays"
         )
     found: dict[str, Any] = {}
     try:
@@ -54,8 +54,8 @@ def _walked(tree: Mapping[Any, Any], head: str) -> Iterator[tuple[str, Any]]:
             yield from _walked(value, f"{head}{key}.")
         else:
             raise ArrayTypeError(
-                f"{head + key!r} is a {type(value).__name__}, and neither a NumPy array nor a torch tensor: convert "
-                "it, or leave it out of what you pass"
+                f"{head + key!r} is a {type(value).__name__}, and neither a NumPy array nor a torch tensor: "
+                "convert it, or leave it out of what you pass"
             )
 
 
@@ -80,13 +80,16 @@ def check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
     for name, leaf in leaves.items():
         if dtype_of(leaf) in FLOATS and is_frozen(leaf) is None:
             raise ParameterError(
-                f"nothing says whether {name!r} is frozen, as a state dict does not: for trainable_only pass the "
-                "module, or dict(model.named_parameters())"
+                f"nothing says whether {name!r} is frozen, as a state dict does not: for trainable_only pass "
+                "the module, or dict(model.named_parameters())"
             )
 
 
 def dtype_of(leaf: Any) -> str:
-    """Return the name of its dtype, as NumPy and torch both write it, without the byte order; else that of its type."""
+    """Return the name of its dtype, as NumPy and torch both write it, without the byte order.
+
+    Else that of its type.
+    """
     if isinstance(leaf, np.ndarray):
         return str(leaf.dtype.name)
     return str(leaf.dtype).removeprefix("torch.") if _is_array(leaf) else type(leaf).__name__
@@ -110,7 +113,8 @@ def _obstacle(leaf: Any) -> str | None:
     if isinstance(leaf, np.ndarray):
         return None
     torch = sys.modules["torch"]
-    # Its own dispatch is what tells tensors that are made of others, such as distributed ones, from plain subclasses.
+    # Its own dispatch is what tells tensors that are made of others, such as distributed ones, from plain
+    # subclasses.
     if type(leaf).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return f"a {type(leaf).__name__}, and its values are not in one plain tensor: pass such a tensor"
     if torch.nn.parameter.is_lazy(leaf):
@@ -128,7 +132,8 @@ def memory_of(leaf: Any) -> Hashable:
         return None
     if isinstance(leaf, np.ndarray):
         return leaf.__array_interface__["data"][0], leaf.shape, leaf.strides, leaf.dtype
-    # Tensors on meta have a storage, of which those that are shared have the same, and all have the address 0.
+    # Tensors on meta have a storage, of which those that are shared have the same, and all have the address
+    # 0.
     start = (leaf.untyped_storage(), leaf.storage_offset()) if leaf.is_meta else leaf.data_ptr()
     return (str(leaf.device), start, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.is_neg())
 
@@ -178,8 +183,8 @@ def same_values(one: Any, other: Any) -> bool:
 def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: int) -> None:
     """Write an array's numbers, less those of ``since`` unless it is None, divided by 2**exponent, to a vector.
 
-    They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards. Raises
-    RangeError, which names the array, where a finite number is infinite in that.
+    They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards.
+    Raises RangeError, which names the array, where a finite number is infinite in that.
     """
     numbers = array_of(leaf).reshape(-1)
     before = None if since is None else array_of(since).reshape(-1)
@@ -195,13 +200,15 @@ def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: in
                 np.copyto(out, numbers, casting="same_kind")
     except FloatingPointError:
         raise RangeError(
-            f"{name!r} has a value, or a change, that {out.dtype} cannot hold, far beyond what can be encrypted: clip "
-            "it first, or leave the array out with exclude"
+            f"{name!r} has a value, or a change, that {out.dtype} cannot hold, far beyond what can be "
+            "encrypted: clip it first, or leave the array out with exclude"
         ) from None
 
 
 def put(flat: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> None:
-    """Write numbers (count,) to a vector (size,), in place, at those places that ``chosen`` (size,) has; all for None.
+    """Write numbers (count,) to a vector (size,), in place, at those places that ``chosen`` (size,) has.
+
+    All for None.
 
     With ``adds`` what is there is added first, in float64. All other places stay bit for bit.
     """

@@ -78,7 +78,8 @@ class ParameterLayout:
     def naming_tensors(self) -> Iterator[None]:
         """Let a RangeError of an update of this layout name the tensor: encrypt inside of this block.
 
-        An update may leave out the last tensors, as one without buffers does. Errors of others pass as they are.
+        An update may leave out the last tensors, as one without buffers does. Errors of others pass as they
+        are.
         """
         try:
             yield
@@ -169,11 +170,12 @@ _LIMIT = 8.0 - 2.0**-20  # value_limit of every scheme's parameters, as they are
 class ModelLayout:
     """Names, shapes and dtypes of a model's float arrays, in a fixed order: that of the vector, (P,), they make.
 
-    ``layout = ModelLayout.of(model)`` once, then :meth:`encrypt` on every client, and :meth:`moved` or :meth:`replaced`
-    with what was decrypted. All clients need the same layout: compare :attr:`digest`, or send :meth:`to_json`.
+    ``layout = ModelLayout.of(model)`` once, then :meth:`encrypt` on every client, and :meth:`moved` or
+    :meth:`replaced` with what was decrypted. All clients need the same layout: compare :attr:`digest`, or
+    send :meth:`to_json`.
 
-    Integers and truth values, such as BatchNorm's count of batches, and modules' extra state that is no array stay
-    apart: they are neither encrypted nor changed. A tensor under several names is in it once.
+    Integers and truth values, such as BatchNorm's count of batches, and modules' extra state that is no array
+    stay apart: they are neither encrypted nor changed. A tensor under several names is in it once.
     """
 
     places: tuple[Place, ...]
@@ -195,21 +197,24 @@ class ModelLayout:
 
         Parameters
         ----------
-        model : a torch module; a state dict, named parameters, or a subset of them, such as an adapter's; any dict of
-            NumPy arrays, torch tensors, or such dicts, whose names are joined by dots. Floats of 16, 32 or 64 bits,
-            bfloat16 too. Tensors may be on meta: a model can be laid out before it is loaded.
-        include, exclude : names, globs (``"encoder.*"``) or compiled regular expressions, which have to match a whole
-            name. What is not included, or is excluded, stays apart; of a tensor with several names, one decides.
-        trainable_only : whether parameters that are frozen (``requires_grad`` is False) stay apart; of a tensor with
-            several names, one under which it is trained decides. A state dict does not say what is frozen.
-        ranges : by glob, the largest magnitude of values that are larger than ``limit``: they are scaled by a power of
-            two, which loses nothing but that their step is larger by the same. It may be reached, and not exceeded.
-        limit : the largest magnitude that the encryption takes: ``value_limit`` of its parameters. Without it, that of
-            parameters with 24 bits, 20 of them behind the point: just below 8.
+        model : a torch module; a state dict, named parameters, or a subset of them, such as an adapter's; any
+            dict of NumPy arrays, torch tensors, or such dicts, whose names are joined by dots. Floats of 16,
+            32 or 64 bits, bfloat16 too. Tensors may be on meta: a model can be laid out before it is loaded.
+        include, exclude : names, globs (``"encoder.*"``) or compiled regular expressions, which have to match
+            a whole name. What is not included, or is excluded, stays apart; of a tensor with several names,
+            one decides.
+        trainable_only : whether parameters that are frozen (``requires_grad`` is False) stay apart; of a
+            tensor with several names, one under which it is trained decides. A state dict does not say what
+            is frozen.
+        ranges : by glob, the largest magnitude of values that are larger than ``limit``: they are scaled by a
+            power of two, which loses nothing but that their step is larger by the same. It may be reached,
+            and not exceeded.
+        limit : the largest magnitude that the encryption takes: ``value_limit`` of its parameters. Without
+            it, that of parameters with 24 bits, 20 of them behind the point: just below 8.
 
-        Raises ParameterError for a model with nothing to encrypt, or more than 2**31 values, a pattern that matches
-        nothing, and a name that comes twice; ArrayTypeError for what is no array, or no plain one, or is neither of
-        such floats nor of integers or truth values, unless it is left out. Both name it.
+        Raises ParameterError for a model with nothing to encrypt, or more than 2**31 values, a pattern that
+        matches nothing, and a name that comes twice; ArrayTypeError for what is no array, or no plain one, or
+        is neither of such floats nor of integers or truth values, unless it is left out. Both name it.
         """
         leaves = named_leaves(model)
         included, excluded = _matching(leaves, include), _matching(leaves, exclude) if exclude else set()
@@ -237,11 +242,13 @@ class ModelLayout:
     def __post_init__(self) -> None:
         if not self.size:
             raise ParameterError(
-                "the model has no floats that are to be encrypted: convert arrays, or look at include and exclude"
+                "the model has no floats that are to be encrypted: convert arrays, or look at include and "
+                "exclude"
             )
         if self.size > _MOST_POSITIONS:
             raise ParameterError(
-                f"the model has {self.size:,} values, and 2**31 can be encrypted at a time: choose with include"
+                f"the model has {self.size:,} values, and 2**31 can be encrypted at a time: choose with "
+                "include"
             )
 
     @cached_property
@@ -289,9 +296,9 @@ class ModelLayout:
     def flatten(self, model: Any) -> NDArray[Any]:
         """Copy a model of this layout into one vector (P,): float32, or float64 where one of its arrays is.
 
-        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises ParameterError
-        for other arrays, shapes or values under names of one tensor; ArrayTypeError for what are no floats, or have no
-        values; RangeError for a float64 that float32 cannot hold. Each names it.
+        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises
+        ParameterError for other arrays, shapes or values under names of one tensor; ArrayTypeError for what
+        are no floats, or have no values; RangeError for a float64 that float32 cannot hold. Each names it.
         """
         return np.concatenate(list(self._pieces(self.arrays_of(model), None, slice(0, self.size)).values()))
 
@@ -305,12 +312,12 @@ class ModelLayout:
         encryptor : such as ``sf.kahe.Encryptor(key)``.
         model : what :meth:`of` takes: trained arrays, or an update.
         mask : positions of the vector (P,), such as of :meth:`mask`; None for all.
-        since : a model of this layout that is subtracted first, in float64 where one of both is: then what is encrypted
-            is the update since then.
+        since : a model of this layout that is subtracted first, in float64 where one of both is: then what is
+            encrypted is the update since then.
         options : of ``encryptor.encrypt``: ``round``, ``weight``, ``clip``.
 
-        Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor, and an array in the place of a
-        mask is an ArrayTypeError.
+        Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor, and an array in the
+        place of a mask is an ArrayTypeError.
         """
         if mask is not None:
             bits_of(mask)
@@ -334,9 +341,10 @@ class ModelLayout:
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
         """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
 
-        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a mean. What
-        comes back is new, of the model's dtypes and devices, in its order, and shares no memory with it; what the mask
-        did not choose stays bit for bit. Raises as :meth:`flatten`, and ParameterError for another number of values.
+        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a
+        mean. What comes back is new, of the model's dtypes and devices, in its order, and shares no memory
+        with it; what the mask did not choose stays bit for bit. Raises as :meth:`flatten`, and ParameterError
+        for another number of values.
         """
         return self._changed(model, values, mask, adds=False)
 
@@ -394,7 +402,10 @@ class ModelLayout:
                 put(piece_of(target, own), numbers, chosen, adds)
 
     def checked(self, mask: Mask) -> Mask:
-        """Return a mask of the vector (P,). Raises ParameterError for another size, ArrayTypeError for an array."""
+        """Return a mask of the vector (P,).
+
+        Raises ParameterError for another size, ArrayTypeError for an array.
+        """
         if bits_of(mask).size != self.size:
             raise ParameterError(f"the mask is one of {mask.size:,} positions, the model has {self.size:,}")
         return mask
@@ -402,8 +413,9 @@ class ModelLayout:
     def load(self, model: Any, arrays: Mapping[str, Any]) -> None:
         """Copy arrays by name, such as :meth:`replaced` returned, into a module or into a dict's arrays, in place.
 
-        All is checked before anything changes, and all names of a tensor are written. Raises as :meth:`flatten`, and
-        ParameterError for an array that cannot be written, and for one in which two different ones would end up.
+        All is checked before anything changes, and all names of a tensor are written. Raises as
+        :meth:`flatten`, and ParameterError for an array that cannot be written, and for one in which two
+        different ones would end up.
         """
         targets, sources = self.arrays_of(model, overwritten=True), self.arrays_of(arrays)
         self.check_apart(targets)
@@ -417,8 +429,8 @@ class ModelLayout:
                 )
                 if source is not other and not same_values(source, other):
                     raise ParameterError(
-                        f"{first!r} and {name!r} are one tensor where they are to be loaded, and two with other "
-                        "values each in the arrays: pass copies"
+                        f"{first!r} and {name!r} are one tensor where they are to be loaded, and two with "
+                        "other values each in the arrays: pass copies"
                     )
         for _, target, source in copies.values():
             copy_into(target, source)
@@ -429,7 +441,8 @@ class ModelLayout:
     def mask(self, *patterns: Pattern) -> Mask:
         """Choose all positions of the arrays that names, globs or compiled regular expressions match.
 
-        Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError.
+        Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises
+        ParameterError.
         """
         chosen = {self._by_name[name] for name in _matching(self._by_name, patterns)}
         return Mask.from_bool(np.concatenate([np.full(place.size, place in chosen) for place in self.places]))
@@ -483,22 +496,23 @@ def _check_place(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) 
         alike = overwritten or leaf is first or memory_of(leaf) == memory_of(first)
         if not alike and not same_values(leaf, first):
             raise ParameterError(
-                f"{name!r} has other values than {place.name!r}, and in the layout they are one tensor: make it of a "
-                "model where they are two, or pass one of both"
+                f"{name!r} has other values than {place.name!r}, and in the layout they are one tensor: make "
+                "it of a model where they are two, or pass one of both"
             )
 
 
 class ModelParts:
     """Parts 0, 1, ... of a layout's vector (P,), of ``most_values`` each, the last one shorter.
 
-    A round is one for all parts: each is summed, answered for and opened under its number, and the model that comes of
-    them is one only where all of them are of the same clients. Schemes whose clients enrol know parts:
-    ``sf.kahe.Encryptor(key, part=number)``.
+    A round is one for all parts: each is summed, answered for and opened under its number, and the model that
+    comes of them is one only where all of them are of the same clients. Schemes whose clients enrol know
+    parts: ``sf.kahe.Encryptor(key, part=number)``.
 
     Parameters
     ----------
     layout : of the model.
-    most_values : of a part; 2**24 values are 64 MiB of float32, and the memory of a few such vectors for each role.
+    most_values : of a part; 2**24 values are 64 MiB of float32, and the memory of a few such vectors for each
+        role.
 
     Raises ParameterError for less than one value.
     """
@@ -550,8 +564,8 @@ class ModelParts:
         since : a model that is subtracted first.
         options : of ``encryptor.encrypt``: ``round``, ``weight``, ``clip``.
 
-        Raises as :meth:`ModelLayout.encrypt`; where a part is refused, those before it have been encrypted: none of
-        them must be used, nor another model be encrypted in this round.
+        Raises as :meth:`ModelLayout.encrypt`; where a part is refused, those before it have been encrypted:
+        none of them must be used, nor another model be encrypted in this round.
         """
         arrays = self.layout.arrays_of(model)
         before = None if since is None else self.layout.arrays_of(since)
@@ -568,13 +582,13 @@ class ModelParts:
         Parameters
         ----------
         model : of the layout, its arrays contiguous and writable; files that are mapped for writing serve.
-        opened : numbers and values of all parts, in any order, each once: floats, one for each position, divided
-            already where they are to be a mean.
+        opened : numbers and values of all parts, in any order, each once: floats, one for each position,
+            divided already where they are to be a mean.
         mask : that they were encrypted under.
         adds : whether they are added to what is there, as updates are, or take its place.
 
-        Raises ParameterError for a part that there is not, comes twice, or has another number of values; and at the
-        end where parts are missing: what came before is then in the model, which is none of any round.
+        Raises ParameterError for a part that there is not, comes twice, or has another number of values; and
+        at the end where parts are missing: what came before is then in the model, which is none of any round.
         """
         targets, left = self.layout.arrays_of(model, overwritten=True), dict(self._parts(mask))
         self.layout.check_apart(targets)
@@ -587,8 +601,8 @@ class ModelParts:
             self.layout.write(targets, self._slice(number), values, left.pop(number), adds=adds)
         if left:
             raise ParameterError(
-                f"part {min(left)} is missing, of {len(left)}: the model is of several rounds now, load the whole one "
-                "again"
+                f"part {min(left)} is missing, of {len(left)}: the model is of several rounds now, load the "
+                "whole one again"
             )
 
     def _slice(self, number: int) -> slice:

@@ -16,7 +16,10 @@ from torch.nn.functional import cross_entropy
 from shieldfl.errors import ParameterError, ShieldError
 
 Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
-"""Takes a model's outputs (N, ...) and targets (N, ...); returns the mean over the N samples, a tensor of one value."""
+"""Takes a model's outputs (N, ...) and targets (N, ...).
+
+Returns the mean over the N samples, a tensor of one value.
+"""
 
 
 def mean_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -24,7 +27,10 @@ def mean_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -
 
 
 def separate_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the losses that each sample has alone; of the cross-entropy for None, which mixes none."""
+    """Return the mean of the losses that each sample has alone.
+
+    Of the cross-entropy for None, which mixes none.
+    """
     if loss is None:
         return cross_entropy(outputs, targets)
     each = zip(torch.split(outputs, 1), torch.split(targets, 1), strict=True)
@@ -51,17 +57,19 @@ SampleGradients = Callable[[torch.Tensor, torch.Tensor], _Gradients]
 def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGradients:
     """Return what differentiates the loss of each sample alone, by torch.func.
 
-    The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient depends
-    on another sample, and a gradient counts all uses of a parameter. What draws at random draws for each sample anew. A
-    ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does with them is not bounded.
+    The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient
+    depends on another sample, and a gradient counts all uses of a parameter. What draws at random draws for
+    each sample anew. A ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does
+    with them is not bounded.
 
-    It takes features and targets (B, ...), B at least 1. It returns gradients (B, ...) by the name of each trained
-    parameter, losses (B,) and outputs (B, ...). Raises ParameterError, which names the layer, where torch.func cannot
-    differentiate the model or its loss.
+    It takes features and targets (B, ...), B at least 1. It returns gradients (B, ...) by the name of each
+    trained parameter, losses (B,) and outputs (B, ...). Raises ParameterError, which names the layer, where
+    torch.func cannot differentiate the model or its loss.
     """
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     trained = {name: parameter.detach() for parameter, name in names.items()}
-    # Each place of each layer once, whatever stands there: of a layer with two names torch would lose the first value.
+    # Each place of each layer once, whatever stands there: of a layer with two names torch would lose the
+    # first value.
     tied, fixed = dict[str, str](), dict[str, torch.Tensor]()
     for head, layer in model.named_modules():
         fixed |= dict(layer.named_buffers(head, recurse=False, remove_duplicate=False))
@@ -90,7 +98,10 @@ def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGr
 def batch_gradients(
     model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None = None
 ) -> tuple[dict[str, torch.Tensor | None], torch.Tensor]:
-    """Return gradients of the mean of the samples' own losses by trained parameter, None for unused; and outputs."""
+    """Return gradients of the mean of the samples' own losses by trained parameter, None for unused.
+
+    And outputs.
+    """
     outputs = model(features)
     mean = separate_loss(loss, outputs, targets)
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -104,8 +115,8 @@ def check_all_used(gradients: Mapping[str, torch.Tensor | None]) -> None:
     unused = [name for name, gradient in gradients.items() if gradient is None]
     if unused:
         raise ParameterError(
-            f"the parameter {unused[0]!r} is trained, and the loss does not depend on it: use it, leave it out, or "
-            "freeze it by requires_grad_(False)"
+            f"the parameter {unused[0]!r} is trained, and the loss does not depend on it: use it, leave it "
+            "out, or freeze it by requires_grad_(False)"
         )
 
 
@@ -119,10 +130,11 @@ def check_samples_apart(
 ) -> None:
     """Raise ParameterError unless a model treats two and three samples together as it treats each alone.
 
-    Outputs and gradients of a batch are compared with those of each sample alone, with one seed for what draws at
-    random. Of a model that draws in another order for a batch, they are compared in evaluation mode, and each sample's
-    outputs beside different others in the model's own. With ``need_all`` each trained parameter must have a gradient.
-    The message names the parameter or buffer that fails; neither the model nor torch's generator is changed.
+    Outputs and gradients of a batch are compared with those of each sample alone, with one seed for what
+    draws at random. Of a model that draws in another order for a batch, they are compared in evaluation mode,
+    and each sample's outputs beside different others in the model's own. With ``need_all`` each trained
+    parameter must have a gradient. The message names the parameter or buffer that fails; neither the model
+    nor torch's generator is changed.
     """
     on = features.device
     devices = [on.index or 0] if on.type == "cuda" else []
@@ -144,8 +156,8 @@ def _check_keeps_nothing(model: nn.Module, features: torch.Tensor) -> bool:
     for name, buffer in model.named_buffers():
         if name in before and not torch.equal(buffer, before[name]):
             raise ParameterError(
-                f"the buffer {name!r} keeps a statistic from one batch to the next, which mixes samples: leave it out, "
-                "or hold it fixed"
+                f"the buffer {name!r} keeps a statistic from one batch to the next, which mixes samples: "
+                "leave it out, or hold it fixed"
             )
     if not _is_close(outputs[0], outputs[1]):
         raise ParameterError(
@@ -165,8 +177,8 @@ def _check_neighbours(model: nn.Module, features: torch.Tensor) -> None:
 
 def _mixes(model: nn.Module) -> ParameterError:
     return ParameterError(
-        f"{_name_of(model, model)} gives a sample other outputs beside others than alone: replace what takes a mean, a "
-        "norm or attention over the samples of a batch"
+        f"{_name_of(model, model)} gives a sample other outputs beside others than alone: replace what takes "
+        "a mean, a norm or attention over the samples of a batch"
     )
 
 
@@ -244,10 +256,10 @@ def named_failures(
         why = None if loss is not None else _why_no_labels(model, features, targets)
         raise ParameterError(
             why
-            or f"{where_raised(error, model)}, or the loss, cannot be differentiated for each sample on its own "
-            f"({first_line(error)}). Torch's recurrent layers, statistics of a batch, checkpointing, branches on "
-            "values and scripted modules cannot be: choose another layer, or a method without gradients of single "
-            "samples"
+            or f"{where_raised(error, model)}, or the loss, cannot be differentiated for each sample on its "
+            f"own ({first_line(error)}). Torch's recurrent layers, statistics of a batch, checkpointing, "
+            "branches on values and scripted modules cannot be: choose another layer, or a method without "
+            "gradients of single samples"
         ) from error
 
 
@@ -271,7 +283,7 @@ def _why_no_labels(model: nn.Module, batch: torch.Tensor, targets: torch.Tensor)
         wrong = targets[(targets < 0) | (targets >= classes)]
         if len(wrong):
             return (
-                f"a label is {int(wrong.flatten()[0])}, and the model has {classes} outputs: labels count classes from "
-                f"0 to {classes - 1}"
+                f"a label is {int(wrong.flatten()[0])}, and the model has {classes} outputs: labels count "
+                f"classes from 0 to {classes - 1}"
             )
     return None

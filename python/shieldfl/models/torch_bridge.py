@@ -47,7 +47,9 @@ def flatten(model: nn.Module) -> FloatVector:
 
 
 def load_flat(model: nn.Module, vector: FloatVector) -> None:
-    """Copy a vector, contiguous float32 (P,), into the parameters, in place; it is checked before any changes.
+    """Copy a vector, contiguous float32 (P,), into the parameters, in place.
+
+    It is checked before any changes.
 
     Raises ArrayTypeError for another dtype, rank or memory layout, ParameterError for another size.
     """

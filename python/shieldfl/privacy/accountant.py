@@ -1,16 +1,17 @@
 """What noise costs: one accountant with one set of Rényi orders, Google's dp-accounting, for all methods.
 
-It adds Rényi divergences, not whole distributions of the privacy loss. That covers discrete noise too, of which each
-order is proved to be bounded as the continuous one's (Canonne, Kamath and Steinke 2020, theorem 4), and noise of many
-multipliers costs no more time than noise of one. Of sums of discrete noise, n honest clients' shares on
-vectors of integers whose difference has a bounded norm, theorems bound them: of Kairouz, Liu and Steinke, "The
-Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation" (ICML 2021), and of Agarwal,
-Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (NeurIPS 2021). The price is a
-figure above the least that is true, never below: docs/threat-model.md says by how much.
+It adds Rényi divergences, not whole distributions of the privacy loss. That covers discrete noise too, of
+which each order is proved to be bounded as the continuous one's (Canonne, Kamath and Steinke 2020, theorem
+4), and noise of many multipliers costs no more time than noise of one. Of sums of discrete noise, n honest
+clients' shares on vectors of integers whose difference has a bounded norm, theorems bound them: of Kairouz,
+Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation"
+(ICML 2021), and of Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
+Learning" (NeurIPS 2021). The price is a figure above the least that is true, never below:
+docs/threat-model.md says by how much.
 
-There is no amplification by sampling of clients against who sees which take part: the aggregator, the key authority
-and every client. For those who do not see it the opened sums of drawn clients have charges of their own, by
-:mod:`shieldfl.privacy.accountant`. Samples of a client's data that nobody else sees do amplify.
+There is no amplification by sampling of clients against who sees which take part: the aggregator, the key
+authority and every client. For those who do not see it the opened sums of drawn clients have charges of their
+own, by :mod:`shieldfl.privacy.accountant`. Samples of a client's data that nobody else sees do amplify.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def _log_hockey_sticks(orders: _Vector, divergences: _Vector, beyond: _Vector) -
     """Return bounds of the logarithms of H_t at each t = 1 + ``beyond``, which fall with t."""
     constants = _log_markov(orders, divergences)
     found = np.min(constants[:, None] - (orders - 1.0)[:, None] * np.log1p(beyond), axis=0)
-    # The mean of (u - t)^2 is chi^2 + (t - 1)^2, and (u - t)+ half of |u - t| + u - t: written so that nothing cancels.
+    # The mean of (u - t)^2 is chi^2 + (t - 1)^2, and (u - t)+ half of |u - t| + u - t: written so that
+    # nothing cancels.
     with np.errstate(over="ignore"):
         squared = float(np.expm1(divergences[orders == 2.0][0]))
         if np.isfinite(squared) and squared > 0.0:
@@ -125,8 +127,8 @@ def divergences_of_sum(noise: NoiseOfSum, times: int = 1, orders: tuple[float, .
 def _skellam_divergences(alphas: _Vector, variance: int, norm_squared: int, dimension: int) -> _Vector:
     """The Skellam paper's bound for vectors, which is of whole orders, and lines between them.
 
-    (alpha - 1) times the divergence is convex in alpha and 0 at 1 (van Erven and Harremoës 2014), so that the line
-    between two whole orders bounds it.
+    (alpha - 1) times the divergence is convex in alpha and 0 at 1 (van Erven and Harremoës 2014), so that the
+    line between two whole orders bounds it.
     """
     # Of integers no magnitude is above its square.
     summed = min(math.sqrt(dimension * norm_squared), float(norm_squared))
@@ -151,7 +153,8 @@ def _concentrated(noise: NoiseOfSum, norm_squared: int) -> float:
     """
     excess, clients, dimension = 0.0, noise.honest_clients, noise.dimension
     if clients > 1:
-        # Of the paper's sum over k = 1 to clients - 1, the first term, and the second in the place of all after it.
+        # Of the paper's sum over k = 1 to clients - 1, the first term, and the second in the place of all
+        # after it.
         rate = 2.0 * math.pi**2 * noise.share_variance
         excess = 10.0 * (math.exp(-rate / 2.0) + (clients - 2) * math.exp(-rate * 2.0 / 3.0))
     ratio = norm_squared / (clients * noise.share_variance)
@@ -170,9 +173,9 @@ def epsilon_of(charges: Mapping[Charge, int], delta: float) -> float:
 
     Every release may depend on all before it. Raises ParameterError for a delta outside (0, 1).
 
-    Where draws are off the true distribution by a distance D in all, what holds for the true one at delta' holds for
-    them at delta' + (1 + exp(epsilon)) D: by D for the one run and by exp(epsilon) D for its neighbour. A thousandth of
-    delta is kept for that; where it is not enough, epsilon is infinite.
+    Where draws are off the true distribution by a distance D in all, what holds for the true one at delta'
+    holds for them at delta' + (1 + exp(epsilon)) D: by D for the one run and by exp(epsilon) D for its
+    neighbour. A thousandth of delta is kept for that; where it is not enough, epsilon is infinite.
     """
     _check_delta(delta)
     total = sum(count * noise.steps * _divergences_of(noise) for noise, count in charges.items())
@@ -210,7 +213,8 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
     _check_target(epsilon, delta)
     rounds = as_count(rounds, "rounds")
     dp = _library()
-    # Enough if all orders could be tried: ε = ρ + 2 √(ρ ln 1/δ) with ρ = T / 2σ², by concentrated differential privacy.
+    # Enough if all orders could be tried: ε = ρ + 2 √(ρ ln 1/δ) with ρ = T / 2σ², by concentrated
+    # differential privacy.
     log_inverse = -math.log(delta)
     enough = math.sqrt(rounds / 2) * (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse)) / epsilon
     enough = min(enough, 1e300)  # infinite for the least of all ε, which none up to 10^6 reaches
@@ -236,8 +240,9 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     """Return σ that makes one release (ε, δ)-private, as SenseCrypt's appendix G has it.
 
-    Up to ε = 1 that is √(2 ln(1.25/δ)) / ε (Dwork and Roth 2014, theorem A.1), which is proved there and more than
-    enough. Above 1 that formula falls short, and the accountant decides. Raises as :func:`noise_multiplier_for`.
+    Up to ε = 1 that is √(2 ln(1.25/δ)) / ε (Dwork and Roth 2014, theorem A.1), which is proved there and more
+    than enough. Above 1 that formula falls short, and the accountant decides. Raises as
+    :func:`noise_multiplier_for`.
     """
     _check_target(epsilon, delta)
     if epsilon > 1.0:

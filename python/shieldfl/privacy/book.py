@@ -1,16 +1,18 @@
 """The book of a run: what its events have cost, and whether an epsilon can still hold.
 
-Noise that a client adds itself hides what its own data did to what it sends, for a given model to start from. It does
-not hide what that model tells. So no epsilon holds for what is sent after the model has moved by a sum that was opened
-without noise: not for updates with noise, and not for updates from synthetic data alone, from which the model before
-them can be computed. Encryption is no epsilon: what nobody but the key authority can read needs none and gets none.
+Noise that a client adds itself hides what its own data did to what it sends, for a given model to start from.
+It does not hide what that model tells. So no epsilon holds for what is sent after the model has moved by a
+sum that was opened without noise: not for updates with noise, and not for updates from synthetic data alone,
+from which the model before them can be computed. Encryption is no epsilon: what nobody but the key authority
+can read needs none and gets none.
 
-Where all clients' noise comes together in a sum, the opened sum is what is charged for, and the model that has moved by
-it tells no more than it does. Then an epsilon is against those who see opened sums, and none may be without noise.
+Where all clients' noise comes together in a sum, the opened sum is what is charged for, and the model that
+has moved by it tells no more than it does. Then an epsilon is against those who see opened sums, and none may
+be without noise.
 
 Neighbours are two runs with the same participants, in which all that one of the unit, a client or a sample,
-contributes is there, or zeros in its place. A run without the client at all is no neighbour: it would have one
-participant less, which shows in messages, in the noise that SelectiveShield adds (its text under eq. 21:
+contributes is there, or zeros in its place. A run without the client at all is no neighbour: it would have
+one participant less, which shows in messages, in the noise that SelectiveShield adds (its text under eq. 21:
 N(0, (C sigma)^2 K) with K participants) and in the divisor of a mean.
 """
 
@@ -83,10 +85,11 @@ class PrivacySpent:
 class PrivacyBook:
     """The events of one run, in whatever order they are told of.
 
-    What they mean follows from their rounds: all that leaves in a round starts from the model before it. Whoever drives
-    the rounds is taken at their word for that. What is told of after the opened sum of its own round may have started
-    from the model that this sum moved, and counts as if it had. So a key authority's report belongs behind the clients'
-    of the same round: before them no figure is too low, but some are infinite.
+    What they mean follows from their rounds: all that leaves in a round starts from the model before it.
+    Whoever drives the rounds is taken at their word for that. What is told of after the opened sum of its own
+    round may have started from the model that this sum moved, and counts as if it had. So a key authority's
+    report belongs behind the clients' of the same round: before them no figure is too low, but some are
+    infinite.
     """
 
     def __init__(self, events: Iterable[PrivacyEvent] = ()) -> None:
@@ -121,8 +124,8 @@ class PrivacyBook:
     def add(self, event: PrivacyEvent) -> None:
         """Take one event.
 
-        Raises ParameterError, and takes nothing, for one of an unknown kind, since nothing is taken for harmless; and
-        for noise of another unit than before, since theirs do not add up to a figure of either.
+        Raises ParameterError, and takes nothing, for one of an unknown kind, since nothing is taken for
+        harmless; and for noise of another unit than before, since theirs do not add up to a figure of either.
         """
         if not isinstance(event, PrivacyEvent):
             raise ParameterError(f"{type(event).__name__} is no privacy event that can be interpreted")
@@ -170,8 +173,8 @@ class PrivacyBook:
         # A sum of which no upload is known may hold anything.
         noised = rounds[EncryptedUpload] | rounds[NoiseShareUpload]
         if rounds[NoiseShareUpload]:
-            # There all clients of a round encrypt alike, so that a sum beside what is readable is of nothing; and what
-            # is charged for is against those who see opened sums.
+            # There all clients of a round encrypt alike, so that a sum beside what is readable is of nothing;
+            # and what is charged for is against those who see opened sums.
             noised, seen = noised | dependent.keys(), opened
         noised = noised - self._bare
         readable = dict.fromkeys(seen - noised, "an opened sum") | self._clear
@@ -191,7 +194,10 @@ class PrivacyBook:
         return None
 
     def spent(self, delta: float) -> PrivacySpent:
-        """Return what holds, and what the noise was charged. Raises ParameterError for noise without a delta."""
+        """Return what holds, and what the noise was charged.
+
+        Raises ParameterError for noise without a delta.
+        """
         charged = self._charged()
         own, together = self._largest(charged, delta), self._largest(charged, delta, stated=True)
         # Encryption gets no figure, nor does noise on a part of what was encrypted.
@@ -235,7 +241,10 @@ class PrivacyBook:
 
     @staticmethod
     def _largest(charged: list[_Charges], delta: float, *, stated: bool = False) -> float:
-        """Return the largest epsilon of all clients; ``stated`` is with the noise of all participants; NaN for none."""
+        """Return the largest epsilon of all clients.
+
+        ``stated`` is with the noise of all participants; NaN for none.
+        """
         found = set()
         for one in filter(None, charged):
             charges: Counter[Charge] = Counter()

@@ -1,10 +1,10 @@
 """DP-SGD on one client's samples: torch.func differentiates, Opacus clips, the core draws the noise.
 
-Source: Abadi et al. (2016), as used by Alt-FL, section III. Three things differ from ``opacus.PrivacyEngine``. Each
-sample goes through the model alone: hooks of layers miss what a parameter is used for elsewhere, and take a model's
-word that it mixes no samples. The noise comes from the core's cryptographic generator: torch's CPU generator keeps 32
-bits of its seed, which can be tried one by one. And a copy of the model is trained, so that no per-sample gradient is
-left on the caller's module.
+Source: Abadi et al. (2016), as used by Alt-FL, section III. Three things differ from
+``opacus.PrivacyEngine``. Each sample goes through the model alone: hooks of layers miss what a parameter is
+used for elsewhere, and take a model's word that it mixes no samples. The noise comes from the core's
+cryptographic generator: torch's CPU generator keeps 32 bits of its seed, which can be tried one by one. And a
+copy of the model is trained, so that no per-sample gradient is left on the caller's module.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def train_privately(
     custom function's own ``vmap`` rule mixes samples, is tried on two and on three samples when it is first
     trained, see :func:`shieldfl.models.sample_gradients.check_samples_apart`.
 
-    Neither batches nor noise are ever seeded: the sample rate lowers ε only against those who cannot tell who was
-    drawn.
+    Neither batches nor noise are ever seeded: the sample rate lowers ε only against those who cannot tell who
+    was drawn.
 
     Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training
-    succeeds; gradients and the mode of the model stay as they were. Returns the mean loss over the samples drawn in the
-    last epoch, or all if none was, which is not private, and what to charge as steps and sample rate of
-    :class:`shieldfl.privacy.events.Noise`.
+    succeeds; gradients and the mode of the model stay as they were. Returns the mean loss over the samples
+    drawn in the last epoch, or all if none was, which is not private, and what to charge as steps and sample
+    rate of :class:`shieldfl.privacy.events.Noise`.
 
     Raises ParameterError for a setting out of range, no sample or another number of labels, nothing to train,
     a model that mixes samples or keeps something of them, a trained parameter without a gradient, or what
@@ -134,7 +134,10 @@ class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]
 
 
 def _poisson_batches(samples: int, steps_per_epoch: int) -> Iterator[torch.Tensor]:
-    """Yield batches that each sample joins with probability 1 / ``steps_per_epoch``: positions; none in some."""
+    """Yield batches that each sample joins with probability 1 / ``steps_per_epoch``: positions.
+
+    None in some.
+    """
     while True:
         words = np.frombuffer(secrets.token_bytes(8 * samples), dtype=np.uint64)
         yield torch.from_numpy(np.flatnonzero(words <= (2**64 - 1) // steps_per_epoch))

@@ -71,7 +71,8 @@ class Noise:
 class NoiseOfSum:
     """The mechanism of one opened sum: discrete noise on integers, of which every client has added a share.
 
-    It is charged with the shares of the fewest honest clients that a sum has, whoever took part: more only add to it.
+    It is charged with the shares of the fewest honest clients that a sum has, whoever took part: more only
+    add to it.
 
     Raises ParameterError for what no mechanism is.
     """
@@ -108,9 +109,10 @@ class NoiseOfSum:
     def contributions_apart(self) -> int:
         """By how many contributions of the largest norm the sums of two neighbouring runs differ.
 
-        A client's is there, or zeros are in its place. Without one sample a client contributes something else, of which
-        nothing is known but that it is as short: whatever both are rounded to, each independently, what they differ by
-        has at most twice the norm, and a divergence of mixtures is at most the largest of what they are mixed of.
+        A client's is there, or zeros are in its place. Without one sample a client contributes something
+        else, of which nothing is known but that it is as short: whatever both are rounded to, each
+        independently, what they differ by has at most twice the norm, and a divergence of mixtures is at most
+        the largest of what they are mixed of.
         """
         return 2 if self.unit == "sample" else 1
 
@@ -156,9 +158,9 @@ class EncryptedUpload:
 class NoiseShareUpload:
     """Values of an update left a client, encrypted, with the client's share of the noise that their sum has.
 
-    What the sum tells once it is opened is charged here already, so that no opened one is missed. Whoever states it of
-    one client supposes that in its round all clients encrypt the same positions, or none: a sum of a round of which all
-    that is known is readable, with noise or synthetic, then holds nothing else.
+    What the sum tells once it is opened is charged here already, so that no opened one is missed. Whoever
+    states it of one client supposes that in its round all clients encrypt the same positions, or none: a sum
+    of a round of which all that is known is readable, with noise or synthetic, then holds nothing else.
     """
 
     round: int
@@ -281,7 +283,7 @@ NO_NOISE = PrivacyReading(
     None,
     None,
     None,
-    "adds no noise, so there is no ε: ∞ where something that depends on the data is readable, – where nothing is; what "
-    "opened sums, and with them the global model, tell is not bounded",
+    "adds no noise, so there is no ε: ∞ where something that depends on the data is readable, – where "
+    "nothing is; what opened sums, and with them the global model, tell is not bounded",
 )
 """For methods that encrypt, or protect nothing."""

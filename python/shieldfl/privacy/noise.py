@@ -1,30 +1,34 @@
 """Clipping and Gaussian noise, continuous and discrete: what is done to a vector before it leaves a client.
 
 Source: SelectiveShield, eq. 20 and 21. The noise comes from the core's cryptographic generator, never from a
-seeded one. Like every float implementation of the Gaussian mechanism the continuous one carries the caveat of Mironov
-(2012): the low-order bits of a float are not the real number that the proof speaks of. The discrete one has no such
-gap, and takes some forty times as long.
+seeded one. Like every float implementation of the Gaussian mechanism the continuous one carries the caveat of
+Mironov (2012): the low-order bits of a float are not the real number that the proof speaks of. The discrete
+one has no such gap, and takes some forty times as long.
 
 A client's share of the noise of a sum, drawn from tables of discrete distributions.
 
-The discrete Gaussian with parameter σ² gives y with probability proportional to exp(-y² / (2 σ²)) (Canonne, Kamath
-and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, definition 1). The Skellam distribution with
-variance v is the difference of two independent Poisson variables of mean v/2: y has probability exp(-v) I_|y|(v), with
-the modified Bessel function of the first kind (Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially
-Private Federated Learning", 2021, section 3).
+The discrete Gaussian with parameter σ² gives y with probability proportional to exp(-y² / (2 σ²)) (Canonne,
+Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, definition 1). The Skellam
+distribution with variance v is the difference of two independent Poisson variables of mean v/2: y has
+probability exp(-v) I_|y|(v), with the modified Bessel function of the first kind (Agarwal, Kairouz and Liu,
+"The Skellam Mechanism for Differentially Private Federated Learning", 2021, section 3).
 
-**How near a table is.** A draw is a magnitude with a uniform sign, and each magnitude has a probability that is a whole
-multiple of 2^-(128 + L), with 2^L buckets of the alias method (cpp/noise/noise_table.h). Write w_m for the probability
-of m over that of 0: the true weights, and ŵ_m for those computed, which are integers in units of u = 2^-256, with
-|ŵ_m - w_m| <= ε for each m; Σ for the sum over all integers y from -most to most of ŵ_|y|. The total variation distance
-of a draw from the true distribution is at most the sum of three parts, each computed in fractions:
+**How near a table is.** A draw is a magnitude with a uniform sign, and each magnitude has a probability that
+is a whole multiple of 2^-(128 + L), with 2^L buckets of the alias method (cpp/noise/noise_table.h). Write w_m
+for the probability of m over that of 0: the true weights, and ŵ_m for those computed, which are integers in
+units of u = 2^-256, with |ŵ_m - w_m| <= ε for each m; Σ for the sum over all integers y from -most to most of
+ŵ_|y|. The total variation distance of a draw from the true distribution is at most the sum of three parts,
+each computed in fractions:
 
-1. *The tail that is cut*, P(|y| > most). For both distributions the ratio w_(m+1) / w_m is below 1 and falls with m:
-   for the Gaussian it is exp(-(2 m + 1) / (2 σ²)); for ratios of Bessel functions see Amos, "Computation of modified
-   Bessel functions and their ratios" (1974). So a geometric series bounds the tail, by 2 w_(most+1) / (1 -
-   w_(most+1) / w_most) over the sum of all weights. ``most`` is the least for which that is at most 2^-121.
-2. *The weights*: two distributions whose weights differ by E in all, and have a sum of at least Σ, differ by E / Σ.
-3. *The multiples*: every probability is rounded down to one and what is left goes to 0, in all less than 2^-128.
+1. *The tail that is cut*, P(|y| > most). For both distributions the ratio w_(m+1) / w_m is below 1 and falls
+   with m: for the Gaussian it is exp(-(2 m + 1) / (2 σ²)); for ratios of Bessel functions see Amos,
+   "Computation of modified Bessel functions and their ratios" (1974). So a geometric series bounds the tail,
+   by 2 w_(most+1) / (1 - w_(most+1) / w_most) over the sum of all weights. ``most`` is the least for which
+   that is at most 2^-121.
+2. *The weights*: two distributions whose weights differ by E in all, and have a sum of at least Σ, differ by
+    E / Σ.
+3. *The multiples*: every probability is rounded down to one and what is left goes to 0, in all less than
+  2^-128.
 """
 
 from __future__ import annotations
@@ -69,8 +73,9 @@ def clip_and_noise(
 ) -> tuple[FloatVector, float, bool]:
     """Scale a vector (n,) down to an L2 norm of at most ``norm`` (eq. 20), and add noise before rounding to float32.
 
-    The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to make up for
-    float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in float64.
+    The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to
+    make up for float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in
+    float64.
 
     Returns new values, float32 (n,), the norm that the vector had, in float64, and whether it was longer than
     ``norm``; these two are data: never to be uploaded. ``norm`` is finite and at least 2^-100. Raises
@@ -245,8 +250,8 @@ def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
     exact = (Fraction(standard_deviation) * 2**bits) ** 2
     if exact < Fraction(1, 2**_LOG2_MOST_DENOMINATOR) or exact > _MOST_NUMERATOR:
         raise ParameterError(
-            f"the standard deviation is {float(standard_deviation) * 2.0**bits:.3g} steps of the grid, expected"
-            " 2^-12 to 2^24: choose fraction_bits accordingly"
+            f"the standard deviation is {float(standard_deviation) * 2.0**bits:.3g} steps of the grid, "
+            "expected 2^-12 to 2^24: choose fraction_bits accordingly"
         )
     denominator = 2**_LOG2_MOST_DENOMINATOR
     while math.ceil(exact * denominator) > _MOST_NUMERATOR:
@@ -257,8 +262,8 @@ def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
 def rotation_seed(session: bytes, round_number: int) -> bytes:
     """Return the 32 bytes that a round's rotation is chosen by: they follow from the session and the round.
 
-    Whoever sets the federation up draws the session, and nobody chooses a rotation. It is public, and matters to
-    accuracy alone: it spreads an update over its values, so that few bits hold each.
+    Whoever sets the federation up draws the session, and nobody chooses a rotation. It is public, and matters
+    to accuracy alone: it spreads an update over its values, so that few bits hold each.
     """
     return hashlib.sha256(b"shieldfl rotation 1\0" + session + round_number.to_bytes(8, "little")).digest()
 
@@ -326,9 +331,10 @@ def noise_table(distribution: Distribution, variance: Fraction) -> NoiseTable:
 def _gaussian_weights(variance: Fraction) -> _Weights:
     """Multiply up: w_(m+1) = w_m r_m and r_(m+1) = r_m q, from r_0 = exp(-1 / (2 σ²)) and q = exp(-1 / σ²).
 
-    r_0 and q are off by 2 u at most: 100 correctly rounded digits of an exponential of at most 128 are nearer than u,
-    and the rest is cut. All numbers are at most 1 and every product is rounded down by less than u. So r_m is off by
-    2 u + 3 m u at most, w_m by the sum of 3 j + 3 over j < m, times u, which is below 2 (m + 1)² u.
+    r_0 and q are off by 2 u at most: 100 correctly rounded digits of an exponential of at most 128 are nearer
+    than u, and the rest is cut. All numbers are at most 1 and every product is rounded down by less than u.
+    So r_m is off by 2 u + 3 m u at most, w_m by the sum of 3 j + 3 over j < m, times u, which is below 2 (m +
+    1)² u.
     """
     exponents = (_DIGITS.divide(-variance.denominator, factor * variance.numerator) for factor in (2, 1))
     ratio, step = (int(_DIGITS.multiply(_DIGITS.exp(one), _UNIT)) for one in exponents)
@@ -343,16 +349,16 @@ def _skellam_weights(variance: Fraction) -> _Weights:
     """Recur backwards: I_(k-1)(v) = I_(k+1)(v) + (2 k / v) I_k(v), from far out (Miller's algorithm).
 
     Let f be an exact solution that begins with f_K > 0 and f_(K+1) = r_K f_K for any r_K in [0, 1], and write
-    r_k = f_(k+1) / f_k, and ρ_k for the true ratio, which is in [0, 1], too. Both obey r_(k-1) = 1 / (2 k / v + r_k),
-    so that |r_(k-1) - ρ_(k-1)| = r_(k-1) ρ_(k-1) |r_k - ρ_k|. Multiplied up, |r_k - ρ_k| is f_K / f_k at most. As
-    ρ_k >= 1 / (2 (k + 1) / v + 1), the relative error of r_k is at most η = (2 (M + 1) / v + 1) f_K / min f for all
-    k < M, where M is the last weight's index and min f the least of f_0 to f_M; and that of f_k / f_0, a product of at
-    most M ratios, is at most 2 M η where that is below 1.
+    r_k = f_(k+1) / f_k, and ρ_k for the true ratio, which is in [0, 1], too. Both obey r_(k-1) = 1 / (2 k / v
+    + r_k), so that |r_(k-1) - ρ_(k-1)| = r_(k-1) ρ_(k-1) |r_k - ρ_k|. Multiplied up, |r_k - ρ_k| is f_K / f_k
+    at most. As ρ_k >= 1 / (2 (k + 1) / v + 1), the relative error of r_k is at most η = (2 (M + 1) / v + 1)
+    f_K / min f for all k < M, where M is the last weight's index and min f the least of f_0 to f_M; and that
+    of f_k / f_0, a product of at most M ratios, is at most 2 M η where that is below 1.
 
-    Rounding down a sum of positive terms makes it smaller by a part of 1 / min f' at most, where f' are all the rounded
-    numbers. All is linear and positive, so f' is below f by a part of K / min f' at most, and f'_k / f'_0 off by twice
-    that. Weights are at most 1, so that relative errors are absolute ones, too; dividing, and the product of the two
-    errors, add less than 2 u.
+    Rounding down a sum of positive terms makes it smaller by a part of 1 / min f' at most, where f' are all
+    the rounded numbers. All is linear and positive, so f' is below f by a part of K / min f' at most, and
+    f'_k / f'_0 off by twice that. Weights are at most 1, so that relative errors are absolute ones, too;
+    dividing, and the product of the two errors, add less than 2 u.
     """
     reach = _far_out(float(variance))
     scaled, divisor = 2 * variance.denominator, variance.numerator
@@ -385,7 +391,10 @@ def _sum(values: list[int]) -> int:
 
 
 def _tail(weights: _Weights, most: int) -> Fraction:
-    """Return what P(|y| > most) is at most. The weights of magnitudes to ``most`` have a sum of at least one."""
+    """Return what P(|y| > most) is at most.
+
+    The weights of magnitudes to ``most`` have a sum of at least one.
+    """
     values, error = weights
     beyond, last = values[most + 1] + error, values[most] - error
     if beyond >= last:
@@ -397,8 +406,8 @@ def _tail(weights: _Weights, most: int) -> Fraction:
 def _columns(values: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pair small probabilities with large ones (Vose, "A linear algorithm for generating random numbers", 1991).
 
-    All magnitudes' together are 2^128 for each bucket, which gets what is left of one and, for the rest, a part of
-    another's.
+    All magnitudes' together are 2^128 for each bucket, which gets what is left of one and, for the rest, a
+    part of another's.
     """
     buckets = 2 ** (len(values) - 1).bit_length()
     total, whole = _sum(values), buckets * _BUCKET

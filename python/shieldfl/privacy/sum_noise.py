@@ -1,10 +1,11 @@
 """Noise on sums, of which each client adds a share: its plan, and in which steps and bits shares are sent.
 
-Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more noise.
-:mod:`shieldfl.privacy.accountant` has the theorems on what a sum costs.
+Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more
+noise. :mod:`shieldfl.privacy.accountant` has the theorems on what a sum costs.
 
-Where clients also count how many of them are within the clipping norm, one more value has the same noise: plus or minus
-``count_steps``. All is stated in steps, whose size alone follows a norm that changes: what a sum costs stays the same.
+Where clients also count how many of them are within the clipping norm, one more value has the same noise:
+plus or minus ``count_steps``. All is stated in steps, whose size alone follows a norm that changes: what a
+sum costs stays the same.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _SPREAD = 8.0
 def rounded_norm_squared(norm: float, dimension: int) -> int:
     """Return what the squared L2 norm of a vector of at most this norm, in steps, may be once it is rounded.
 
-    The discrete Gaussian paper's bound for conditional randomised rounding, with beta = exp(-1/2): rounding that is
-    drawn again above it comes to an end soon.
+    The discrete Gaussian paper's bound for conditional randomised rounding, with beta = exp(-1/2): rounding
+    that is drawn again above it comes to an end soon.
     """
     root = math.sqrt(dimension)
     likely = norm**2 + dimension / 4.0 + (norm + root / 2.0)
@@ -43,8 +44,8 @@ def rounded_norm_squared(norm: float, dimension: int) -> int:
 def most_rotated(norm: float, dimension: int) -> int:
     """Return the largest magnitude of a rotated and rounded value that is let through, in steps.
 
-    Random signs and a Hadamard transform of 2^k values leave a vector of this norm no larger value but with a chance of
-    2 exp(-32) for each; what is larger is cut, which makes norms smaller and costs accuracy alone.
+    Random signs and a Hadamard transform of 2^k values leave a vector of this norm no larger value but with a
+    chance of 2 exp(-32) for each; what is larger is cut, which makes norms smaller and costs accuracy alone.
     """
     passed = 1 << (dimension.bit_length() - 1)
     return math.ceil(min(norm, _SPREAD * norm / math.sqrt(passed))) + 1
@@ -53,8 +54,8 @@ def most_rotated(norm: float, dimension: int) -> int:
 def log2_tail(distribution: Distribution, variance: int, beyond: int) -> float:
     """Return log2 of a bound of the chance that a draw is larger in magnitude than ``beyond``, at least 0.
 
-    Chernoff's bound: of the discrete Gaussian by its being subgaussian (Canonne, Kamath and Steinke 2020), of Skellam
-    by its own moment generating function, exp(variance (cosh t - 1)).
+    Chernoff's bound: of the discrete Gaussian by its being subgaussian (Canonne, Kamath and Steinke 2020), of
+    Skellam by its own moment generating function, exp(variance (cosh t - 1)).
     """
     first = beyond + 1.0
     if distribution == "skellam":
@@ -70,8 +71,9 @@ def log2_tail(distribution: Distribution, variance: int, beyond: int) -> float:
 class SumNoise:
     """What clients, and who opens their sums, have to know of the noise; all of it is public.
 
-    A client clips an update to ``clip_norm``, rotates it, multiplies by ``steps_per_unit``, rounds to integers of at
-    most ``most_rounded`` whose squared norm is at most ``norm_bound_squared``, and adds a draw of ``table`` to each.
+    A client clips an update to ``clip_norm``, rotates it, multiplies by ``steps_per_unit``, rounds to
+    integers of at most ``most_rounded`` whose squared norm is at most ``norm_bound_squared``, and adds a draw
+    of ``table`` to each.
     """
 
     distribution: Distribution
@@ -132,7 +134,10 @@ class SumNoise:
 
     @property
     def deviation_of_share(self) -> float:
-        """The deviation of one client's draws, in the updates' unit; turning them back changes nothing of it."""
+        """The deviation of one client's draws, in the updates' unit.
+
+        Turning them back changes nothing of it.
+        """
         return math.sqrt(self.share_variance) / self.steps_per_unit
 
     @property
@@ -181,9 +186,9 @@ class SumNoise:
     def charge(self) -> NoiseOfSum:
         """What one opened sum is charged.
 
-        A draw is off where the table is, or where its sum with a rounded value does not fit and is cut. What others
-        than the fewest honest clients add counts for nothing, and may be off. A count is one value more, of a known
-        magnitude.
+        A draw is off where the table is, or where its sum with a rounded value does not fit and is cut. What
+        others than the fewest honest clients add counts for nothing, and may be off. A count is one value
+        more, of a known magnitude.
         """
         values = self._values
         return NoiseOfSum(
@@ -197,7 +202,10 @@ class SumNoise:
         )
 
     def epsilon(self, rounds: int, delta: float) -> float:
-        """Return what so many opened sums cost together; infinite where there is too little noise for any figure."""
+        """Return what so many opened sums cost together.
+
+        Infinite where there is too little noise for any figure.
+        """
         return epsilon_of({self.charge: rounds}, delta)
 
     def epsilon_of_single_uploads(self, rounds: int, delta: float) -> float:
@@ -229,10 +237,14 @@ _MOST_NORM = 2.0**28
 _MOST_INFLATION = 0.03
 """What rounding may add to the squared norm of an update, relative to it: 1.5 % of noise.
 
-A bit more of each sum, some 6 % of what is sent, quarters it. As much noise is saved by 6 % more clients at 0.1.
+A bit more of each sum, some 6 % of what is sent, quarters it. As much noise is saved by 6 % more clients at
+0.1.
 """
 _LOG2_TOO_LARGE = -40.0
-"""Of a sum of all values: the chance that one of them does not fit its bits, and opens wrongly. It costs no privacy."""
+"""Of a sum of all values: the chance that one of them does not fit its bits, and opens wrongly.
+
+It costs no privacy.
+"""
 _LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
 _LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
 _LEAST_LEFT = 2.0**-8
@@ -244,8 +256,8 @@ def fewest_honest(min_clients: int, colluders: int) -> int:
     """Return how many clients of the smallest sum are honest. Raises ParameterError where none is."""
     if colluders >= min_clients:
         raise ParameterError(
-            f"noise of a sum needs an honest client in it: with colluders = {colluders} take a min_clients of at least "
-            f"{colluders + 1}, not {min_clients}"
+            f"noise of a sum needs an honest client in it: with colluders = {colluders} take a min_clients "
+            f"of at least {colluders + 1}, not {min_clients}"
         )
     return min_clients - colluders
 
@@ -274,8 +286,8 @@ def multiplier_for(epsilon: float, delta: float, rounds: int, planned: Callable[
     enough = 2.0 * least / math.sqrt(left)
     if not is_enough(enough):
         raise ParameterError(
-            f"no noise of a sum reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: above some tens "
-            "no figure holds for draws from a table; take a smaller epsilon, or a larger delta"
+            f"no noise of a sum reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: above "
+            "some tens no figure holds for draws from a table; take a smaller epsilon, or a larger delta"
         )
     while enough > least * (1.0 + _PRECISION):
         middle = (least + enough) / 2.0
@@ -313,8 +325,8 @@ def planned_sum_noise(
         def plan(variance: int, bits: int = bits) -> SumNoise:
             deviation, count_steps = math.sqrt(honest_clients * variance), 0
             if count_deviation is not None:
-                # Half of what a client more within the norm moves a sum by. Rounded down, where there is a step
-                # at least: of noise the count may have more than was asked for.
+                # Half of what a client more within the norm moves a sum by. Rounded down, where there is a
+                # step at least: of noise the count may have more than was asked for.
                 half = deviation / (2.0 * count_deviation * honest_clients)
                 count_steps = max(1, math.floor(min(half, _MOST_NORM)))
             return SumNoise(

@@ -2,20 +2,20 @@
 
 Source: Harder, Adamczewski, Park, "DP-MERF: differentially private mean embeddings with random features for
 practical privacy-preserving data generation" (AISTATS 2021). A sample x of class c contributes the vector
-(φ(x), 1) to the sum of its class, φ being random Fourier features of a Gaussian kernel, of norm 1; the 1 counts
-the class. All sums together are released once, with noise. A small network that turns noise and a class into a
-sample is then fitted to the released means. Unlike in the paper, the counts are part of the one release, neighbours
-differ in one sample's presence instead of replacing one, and the generator is fully connected. Its samples keep to a
-range that the caller names: a kernel cannot tell values that are far too large from others, and models that train on
-them diverge.
+(φ(x), 1) to the sum of its class, φ being random Fourier features of a Gaussian kernel, of norm 1; the 1
+counts the class. All sums together are released once, with noise. A small network that turns noise and a
+class into a sample is then fitted to the released means. Unlike in the paper, the counts are part of the one
+release, neighbours differ in one sample's presence instead of replacing one, and the generator is fully
+connected. Its samples keep to a range that the caller names: a kernel cannot tell values that are far too
+large from others, and models that train on them diverge.
 
-**What is private.** The unit is a sample. Neighbouring data sets are equal but for one sample, whose contribution is
-there or is zero; how many samples there are is public. Replacing a sample by another one is two such steps: the
-sensitivity is √2 times as large then, so read the ε of a noise multiplier smaller by that. The adversary sees the
-synthetic samples, and may see the released sums. Contributions are rounded to a grid that follows from ε, δ and
-``fourier_features`` alone, the sums are integers, and the noise is a discrete Gaussian, drawn exactly: under
-neighbouring data sets the same numbers can come out. The sensitivity includes the rounding, and a contribution that
-were longer all the same would be left out.
+**What is private.** The unit is a sample. Neighbouring data sets are equal but for one sample, whose
+contribution is there or is zero; how many samples there are is public. Replacing a sample by another one is
+two such steps: the sensitivity is √2 times as large then, so read the ε of a noise multiplier smaller by
+that. The adversary sees the synthetic samples, and may see the released sums. Contributions are rounded to a
+grid that follows from ε, δ and ``fourier_features`` alone, the sums are integers, and the noise is a discrete
+Gaussian, drawn exactly: under neighbouring data sets the same numbers can come out. The sensitivity includes
+the rounding, and a contribution that were longer all the same would be left out.
 """
 
 from __future__ import annotations
@@ -86,11 +86,12 @@ def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]
             features, labels = archive["features"], archive["labels"]
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    # Headers are parsed as Python: besides NumPy's and zipfile's errors that raises those of the tokenizer, the
-    # compiler and of arithmetic; and what is damaged may need more memory than there is.
+    # Headers are parsed as Python: besides NumPy's and zipfile's errors that raises those of the tokenizer,
+    # the compiler and of arithmetic; and what is damaged may need more memory than there is.
     except Exception as error:
         raise DataError(
-            f"{path} is damaged, or no archive of plain arrays: write it with numpy.savez(file, features=, labels=)"
+            f"{path} is damaged, or no archive of plain arrays: write it with numpy.savez(file, features=, "
+            "labels=)"
         ) from error
     if features.dtype != np.float32 or labels.dtype.kind not in "iu":
         raise ArrayTypeError(
@@ -103,7 +104,8 @@ def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]
 
 # A sample's contribution (φ(x), 1) has the norm √2, and a hair more in double precision.
 _NORM = math.sqrt(2) * (1 + 1e-9)
-# The grid's step is 2^-20, or so much wider that the noise has a deviation of 2^23 steps, where it ends at 2^24.
+# The grid's step is 2^-20, or so much wider that the noise has a deviation of 2^23 steps, where it ends at
+# 2^24.
 _MOST_FRACTION_BITS = 20
 _LOG2_MOST_DEVIATION_STEPS = 23
 # Sums of so many are below 2^53 steps with all noise, which double precision holds.
@@ -177,7 +179,8 @@ def fit_synthetic_data(
         present = torch.nonzero(counts > _PRESENT_DEVIATIONS * deviation).flatten()
         if len(present) == 0:
             raise RangeError(
-                "no class has enough samples to stand out of the noise: pool more data or allow a larger epsilon"
+                "no class has enough samples to stand out of the noise: pool more data or allow a larger "
+                "epsilon"
             )
         means = released[present, :-1] / counts[present, None]
         generator = _ClassGenerator(len(present), lowest, highest)
@@ -203,7 +206,10 @@ class _Grid:
 
     @classmethod
     def choose(cls, multiplier: float, fourier_features: int) -> _Grid:
-        """Choose the finest grid on which noise is drawn, from public numbers alone. Raises ParameterError."""
+        """Choose the finest grid on which noise is drawn, from public numbers alone.
+
+        Raises ParameterError.
+        """
         wider = math.ceil(math.log2(multiplier * _NORM)) + _MOST_FRACTION_BITS - _LOG2_MOST_DEVIATION_STEPS
         bits = _MOST_FRACTION_BITS - max(wider, 0)
         if bits < 0 or math.sqrt(fourier_features) > 2**bits:
@@ -263,7 +269,10 @@ class _ClassGenerator(nn.Module):
 def _flat_range(
     feature_range: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return lowest and highest value of each of a sample's numbers, float32, shape (size,). Raises ParameterError."""
+    """Return lowest and highest value of each of a sample's numbers, float32, shape (size,).
+
+    Raises ParameterError.
+    """
     try:
         lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in feature_range)
     except RuntimeError as error:

@@ -72,17 +72,18 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         invited = Mask.from_indices(numbers, plan.clients)
         if invited.count < plan.min_clients:
             raise PolicyError(
-                f"round {round_number} would ask {invited.count} clients, fewer than min_clients = {plan.min_clients}: "
-                "its total would not be opened"
+                f"round {round_number} would ask {invited.count} clients, fewer than min_clients = "
+                f"{plan.min_clients}: its total would not be opened"
             )
         if invited.count > plan.most_participants:
             raise PolicyError(
-                f"round {round_number} would ask {invited.count} clients, more than max_clients = {plan.max_clients}: "
-                "a sum has no room for so many. Name fewer, as begin_round's invited"
+                f"round {round_number} would ask {invited.count} clients, more than max_clients = "
+                f"{plan.max_clients}: a sum has no room for so many. Name fewer, as begin_round's invited"
             )
         if round_number == self._round and invited != self._invited:
             raise PolicyError(
-                f"round {round_number} was begun with other clients, who know how many they are: begin a later round"
+                f"round {round_number} was begun with other clients, who know how many they are: begin a "
+                "later round"
             )
         return invited
 
@@ -91,7 +92,8 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
             raise PolicyError(f"round {round_number} does not run: have the authority begin it")
         if not set(clients) <= set(self._invited.to_indices().tolist()):
             raise PolicyError(
-                f"the list names clients that were not invited to round {round_number}: they cannot be in its total"
+                f"the list names clients that were not invited to round {round_number}: they cannot be in "
+                "its total"
             )
 
     def enrol(self, client: int, enrolment: Message) -> Message:
@@ -282,8 +284,8 @@ class ListAuthority(AuthoritySteps):
             raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
         if has_model and after == self._model_after and model != self._model:
             raise PolicyError(
-                "no round was answered since another model was signed, or none at all: begin with that model, or "
-                "with the initial one"
+                "no round was answered since another model was signed, or none at all: begin with that "
+                "model, or with the initial one"
             )
         self.context.check_round(number, after)
         keys = self.keys.begin_round(number, tuple(self.context.keys.parameters))
@@ -303,8 +305,8 @@ class ListAuthority(AuthoritySteps):
             before = self._replies.newest(phase)[0]
             if phase in self.context.answered_once and 0 <= before < number:
                 raise PolicyError(
-                    f"a total of phase {phase!r} was answered in round {before}, and another one would tell of single "
-                    "clients: what was opened then is good for the whole run"
+                    f"a total of phase {phase!r} was answered in round {before}, and another one would tell "
+                    "of single clients: what was opened then is good for the whole run"
                 )
             with self.keys.replying(phase, number) as keep:
                 given = self._replies.given(phase, number, message)
@@ -351,7 +353,8 @@ class ListAuthority(AuthoritySteps):
             answered, newest = self._replies.newest(phase)[0], self.keys.newest_round
             if number != newest or not (answered == number or (once and 0 <= answered < number)):
                 raise PolicyError(
-                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
+                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing "
+                    "is signed"
                 )
             if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")

@@ -63,7 +63,10 @@ class MissedRounds:
                 self._sent[client] += 1
 
     def parts(self, client: int, *, again: bool = False) -> dict[str, Part]:
-        """Return what a client was not sent as parts of a message; ``again``: what it is not known to have."""
+        """Return what a client was not sent as parts of a message.
+
+        ``again``: what it is not known to have.
+        """
         since = self._known[client] if again else self._sent[client]
         self._sent[client] = self._newest
         missing = self._ends[since - self._dropped :]
@@ -127,7 +130,10 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         refuse_unless((self._opening is not None) == context.aggregator_opens)
 
     def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
-        """Let the aggregator open sums; its states then hold what opens answers, and are given under a key alone."""
+        """Let the aggregator open sums.
+
+        Its states then hold what opens answers, and are given under a key alone.
+        """
         self._opening = AggregatorOpening(rule, keys, self)
         self.needs_sealing = True
 

@@ -1,11 +1,15 @@
 """A round, from its first message to the next model: where reading starts.
 
-:meth:`RoundDriver.run_round` moves messages between a method's roles, wherever the clients are, and reads none:
+:meth:`RoundDriver.run_round` moves messages between a method's roles, wherever the clients are, and reads
+none:
 
-- *plan*: ``Method.authority_setup`` makes the key authority and a public set-up, by which all other roles are made;
-- *train*: ``begin_round`` asks the authority for the round's first message, which it signs, and clients train;
+- *plan*: ``Method.authority_setup`` makes the key authority and a public set-up, by which all other roles are
+    made;
+- *train*: ``begin_round`` asks the authority for the round's first message, which it signs, and clients
+    train;
 - *encrypt*: in each phase clients make a message (``TrainingClient.step``), the last of which has the update;
-- *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and ``close``);
+- *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and
+    ``close``);
 - *open*: the authority opens the total, or answers so that clients or aggregator do (``opening_rule.py``);
 - *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
 """
@@ -63,7 +67,8 @@ class Clients(Protocol):
     ) -> Iterable[tuple[int, bytes | RangeError]]:
         """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
 
-        As they arrive. Where training or update is refused it is the RangeError; nothing for one that is gone.
+        As they arrive. Where training or update is refused it is the RangeError; nothing for one that is
+        gone.
         """
 
     def end_round(self, clients: Sequence[int], message_of: MessageOf) -> None:
@@ -160,7 +165,8 @@ class RoundDriver:
             self.model = answer if self._authority is None else self._newest_model()
             traffic.finished = left
             if self._method.clients_open:
-                # What clients open travels at the end of a round; a model would with the next one's first message.
+                # What clients open travels at the end of a round; a model would with the next one's first
+                # message.
                 traffic.bytes_down += self._size_for(left, answer)
             self._clients.end_round(left, self._part_of(answer))
             return traffic
@@ -209,7 +215,8 @@ class RoundDriver:
         for index, found in self._clients.step(asked, phase.name, message_of):
             try:
                 if isinstance(found, RangeError):
-                    # Its data decided that it sends nothing, and no noise covers that: all see that it is missing.
+                    # Its data decided that it sends nothing, and no noise covers that: all see that it is
+                    # missing.
                     self._account.book.add(ClearUpload(round_number, index, "refusal"))
                     raise found
                 with self._account.clock.stage("upload"):

@@ -38,14 +38,14 @@ def encrypted_mean(
 
     Parameters
     ----------
-    updates : at least three arrays, or mappings of arrays such as state dicts, of NumPy or torch, with the same names
-        and shapes. Floats are averaged; whole numbers and truth values are the first update's.
-    weights : one for each update, above 0, such as its samples; None for all alike. What counts is each one over the
-        largest, rounded to a multiple of ``weight_step`` of ``kahe.Parameters``.
-    mask : which values are encrypted, counted through all arrays in their order; None for all. The mean of the others
-        is computed in the clear.
-    value_bits, fraction_bits : a value v, times its weight over the largest, becomes round(v * 2**fraction_bits), ties
-        to even, and must stay below 2**(value_bits - 1) in magnitude.
+    updates : at least three arrays, or mappings of arrays such as state dicts, of NumPy or torch, with the
+        same names and shapes. Floats are averaged; whole numbers and truth values are the first update's.
+    weights : one for each update, above 0, such as its samples; None for all alike. What counts is each one
+        over the largest, rounded to a multiple of ``weight_step`` of ``kahe.Parameters``.
+    mask : which values are encrypted, counted through all arrays in their order; None for all. The mean of
+        the others is computed in the clear.
+    value_bits, fraction_bits : a value v, times its weight over the largest, becomes round(v *
+        2**fraction_bits), ties to even, and must stay below 2**(value_bits - 1) in magnitude.
 
     Returns the mean, float64, with the first update's structure. Raises ParameterError for fewer than three
     updates, other shapes and wrong weights; ArrayTypeError for what is no array of floats; RangeError, which
@@ -57,8 +57,8 @@ def encrypted_mean(
     given = list(updates)
     if len(given) < LEAST_THAT_HIDES:
         raise ParameterError(
-            f"give at least {LEAST_THAT_HIDES} updates, not {len(given)}: of two, each client learns the other's from "
-            "the mean"
+            f"give at least {LEAST_THAT_HIDES} updates, not {len(given)}: of two, each client learns the "
+            "other's from the mean"
         )
     is_mapping = isinstance(given[0], Mapping)
     named: list[Any] = given if is_mapping else [{"update": update} for update in given]
@@ -100,7 +100,8 @@ def _shares(weights: Sequence[float], count: int, step: float) -> list[float]:
         raise ParameterError(f"give each of the {count} updates a finite weight above 0")
     if min(numbers) < step * max(numbers):
         raise ParameterError(
-            f"a weight is below {step:g} of the largest: leave its update out, or raise fraction_bits and value_bits"
+            f"a weight is below {step:g} of the largest: leave its update out, or raise fraction_bits and "
+            "value_bits"
         )
     return [round(weight / max(numbers) / step) * step for weight in numbers]
 

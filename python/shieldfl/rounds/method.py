@@ -77,8 +77,8 @@ class NamedMethod:
 def check_declarations(name: str, method: Any) -> None:
     """Raise ParameterError unless a class says under which names it is found, with which settings, and what it shows.
 
-    The class itself must say how its epsilon is to be read and what the aggregator sees: inherited words were said of
-    another method, and nothing is called encrypted, or private, by default.
+    The class itself must say how its epsilon is to be read and what the aggregator sees: inherited words were
+    said of another method, and nothing is called encrypted, or private, by default.
     """
     own = vars(method)
     names = {one.name: one for one in own.get("names", ()) if isinstance(one, NamedMethod)}
@@ -92,17 +92,19 @@ def check_declarations(name: str, method: Any) -> None:
         hash(settings)
     except TypeError:
         raise ParameterError(
-            f"{type(settings).__name__} cannot be hashed: make it a frozen dataclass, with tuples in place of lists, "
-            "and without dictionaries and arrays"
+            f"{type(settings).__name__} cannot be hashed: make it a frozen dataclass, with tuples in place "
+            "of lists, and without dictionaries and arrays"
         ) from None
     if not isinstance(own.get("privacy_reading"), PrivacyReading):
         raise ParameterError(
-            f"{method.__name__} does not say how its epsilon is to be read: declare privacy_reading on the class itself"
+            f"{method.__name__} does not say how its epsilon is to be read: declare privacy_reading on the "
+            "class itself"
         )
     sees = own.get("aggregator_sees")
     if not isinstance(sees, str) or not sees.strip():
         raise ParameterError(
-            f"{method.__name__} does not say what the aggregator sees: declare aggregator_sees on the class itself"
+            f"{method.__name__} does not say what the aggregator sees: declare aggregator_sees on the class "
+            "itself"
         )
 
 
@@ -110,8 +112,8 @@ def check_declarations(name: str, method: Any) -> None:
 def naming_own_method(name: str, kind: type, *, refuses: bool = False) -> Iterator[None]:
     """Let what another package's method raises name it; this package's own methods' errors pass as they are.
 
-    An error of shieldfl says it in its message, any other one in a note, below its traceback. ``refuses``: before
-    anything runs, any other one is a ParameterError.
+    An error of shieldfl says it in its message, any other one in a note, below its traceback. ``refuses``:
+    before anything runs, any other one is a ParameterError.
     """
     try:
         yield
@@ -192,7 +194,10 @@ class Method:
     phases: tuple[Phase, ...]
     """Every phase that a round may have, in order; settings may leave some of the class's out."""
     purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
-    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
+    """What is encrypted, and how: parameters by purpose, ``"update"`` among them.
+
+    Nothing for a method without keys.
+    """
 
     shares_buffers: bool = True
     """Whether the global model has the model's buffers; else each client keeps its own."""
@@ -201,7 +206,10 @@ class Method:
     aggregator_kind: Callable[..., CollectingAggregator]
     """Makes the aggregator of method, context and weights."""
     rule_kind: Callable[..., OpeningRule]
-    """Makes what opened sums make of the model, of method, context and initial global model; with keys alone."""
+    """Makes what opened sums make of the model, of method, context and initial global model.
+
+    With keys alone.
+    """
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         self.name = name
@@ -288,7 +296,8 @@ class Method:
             return
         if self.plan.opener == "clients":
             raise ParameterError(
-                f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
+                f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or '
+                "another scheme"
             )
         why = "without the secret that clients keep from it" if self.needs_shared_secret else "as it is set"
         raise ParameterError(
@@ -357,7 +366,8 @@ class Method:
             )
         if joint is not None and not (self.clients_open or self.aggregator_opens):
             raise ParameterError(
-                "each of several authorities answers, and none opens sums: have clients or the aggregator open them"
+                "each of several authorities answers, and none opens sums: have clients or the aggregator "
+                "open them"
             )
         keys = self._made_round_keys(threads, store, None, joint, make_pair)
         check = keys.check
@@ -390,7 +400,10 @@ class Method:
         joint: JointKeys | None = None,
         make_pair: MakePair | None = None,
     ) -> RoundSigner:
-        """Return keys of rounds, or, where clients enrol, what is shared with them; new ones without a ``check``."""
+        """Return keys of rounds, or, where clients enrol, what is shared with them.
+
+        New ones without a ``check``.
+        """
         from shieldfl.authority.round_keys import RoundKeys, SessionKeys  # hold secrets: only here
 
         plan = self.plan
@@ -535,8 +548,8 @@ class Method:
         setup.check_method(self.name, self.own_settings, self.plan, self.derived)
         if (bool(self.purposes), self.enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
             raise ParameterError(
-                "a public set-up has a signing key if and only if its method encrypts, and an enrolment key where its "
-                "clients enrol"
+                "a public set-up has a signing key if and only if its method encrypts, and an enrolment key "
+                "where its clients enrol"
             )
         manifest = setup.digest if self.enrols else b""
         self.check_opener()
@@ -566,7 +579,10 @@ class Method:
         return Account(self.notes, self.delta)
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Return the phases of a round that starts from this model; what was agreed on before travels with it."""
+        """Return the phases of a round that starts from this model.
+
+        What was agreed on before travels with it.
+        """
         return self.phases
 
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
@@ -588,7 +604,9 @@ class Method:
 
 
 class EmbeddedRoles:
-    """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
+    """Sets a federation up.
+
+    The authority's set-up is passed to the other roles as the bytes that it would be.
 
     ``shared_secret``, of clients and key authority, is drawn where it is None. ``kept`` is what :meth:`parts`
     returned in another process, and the key: the roles go on where they stood there. ``together`` is what

@@ -1,7 +1,7 @@
 """A checked total makes the next model: what methods do with opened sums, and who opens them.
 
-Where the key authority does not open itself, each client does by its answers to lists, or the aggregator alone. Of what
-was answered before, nothing is answered in another way.
+Where the key authority does not open itself, each client does by its answers to lists, or the aggregator
+alone. Of what was answered before, nothing is answered in another way.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ class RoundSums:
         try:
             yield opener
         finally:
-            # Also where what comes of it is refused, and once more where it is opened again: rounds are counted.
+            # Also where what comes of it is refused, and once more where it is opened again: rounds are
+            # counted.
             event = self._role.opened_event
             if event and self._purpose == "update" and total.count and opener.has_opened(total):
                 self._role.record(event(self._number))
@@ -223,8 +224,8 @@ class OpeningRule(metaclass=abc.ABCMeta):
     def replace_model(self, model: GlobalModel, newest: Message) -> None:
         """Go on from another model than ``newest``."""
         raise ParameterError(
-            "rounds of this method start from more than a model's numbers, so that no server's optimiser can step in "
-            "between: take FedAvg, or a method such as full-he"
+            "rounds of this method start from more than a model's numbers, so that no server's optimiser can "
+            "step in between: take FedAvg, or a method such as full-he"
         )
 
 
@@ -266,7 +267,8 @@ class RoundOpener:
 
         Where it raises, nothing has changed, but for what was opened.
         """
-        # Under another name an answer would not count as the round's: another could follow, and so could another model.
+        # Under another name an answer would not count as the round's: another could follow, and so could
+        # another model.
         self._context.check_answered(phase)
         number, purpose = self.rule.round_of(phase, message), self._context.answered[phase]
         sums = RoundSums(role, keys, number, purpose)
@@ -375,8 +377,8 @@ class ClientOpening:
         self.catch_up(missed)
         if bytes(first[HISTORY]) != self._history:
             raise PolicyError(
-                f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
-                "that it was not in, with the round's first message"
+                f"round {round_number} begins from other sums than this client has opened: get the ends of "
+                "all rounds that it was not in, with the round's first message"
             )
         model = self.opener.model_of(round_number)
         self.keys.begin_round(round_number)
@@ -419,7 +421,8 @@ class ClientOpening:
         result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
         check = self.keys.check
         if len(check.identity.members) > 1:
-            # By each of several authorities: what one of them tells one client alone, another one does not sign.
+            # By each of several authorities: what one of them tells one client alone, another one does not
+            # sign.
             check.check_answer(
                 Message({part: message[part] for part in message.keys() & _SIGNED}), number, name
             )
@@ -429,7 +432,8 @@ class ClientOpening:
             return self.opener.answer(name, result, self.role, self.keys)  # what it was, or refused
         if message[HISTORY] != self._history:
             raise PolicyError(
-                f"the end of round {number} follows sums that this client has not opened: get those before it first"
+                f"the end of round {number} follows sums that this client has not opened: get those before "
+                "it first"
             )
         begun = self.keys.newest_round
 
@@ -468,7 +472,9 @@ class ClientOpening:
     def _answered_request(
         self, number: int, purpose: str, result: Message, answer: Part, bound: bytes
     ) -> bytes | None:
-        """Return what a total was asked for with, where the authority has answered for this very total; else None.
+        """Return what a total was asked for with, where the authority has answered for this very total.
+
+        Else None.
 
         Round and purpose are not bound: under another number one client alone would skip a sum.
         """
@@ -498,8 +504,8 @@ class ClientOpening:
         """
         if self._told is None or (self._told_in, self._told) != (round_number, answer):
             raise PolicyError(
-                "most clients say that the sum has opened to something else: one of them lies, or this client was sent "
-                "another total. It leaves the round"
+                "most clients say that the sum has opened to something else: one of them lies, or this "
+                "client was sent another total. It leaves the round"
             )
         return self._told
 
@@ -540,7 +546,8 @@ class OpenedTogether:
     def read(self, end: Part) -> Message:
         """Return a message that was read from these bytes; from one and the same object it is read once."""
         known = self._read.get(id(end))
-        # A message that was read has views of the object that it was read from, which nothing else can be meanwhile.
+        # A message that was read has views of the object that it was read from, which nothing else can be
+        # meanwhile.
         if known is not None and any(
             isinstance(one, memoryview) and one.obj is end for one in known.values()
         ):
@@ -568,7 +575,8 @@ class OpenedTogether:
             or not _is_same(known.message, message)
         ):
             return None
-        # What clients missed is sent from one place: the next one's is found to be the same without being read.
+        # What clients missed is sent from one place: the next one's is found to be the same without being
+        # read.
         known.message = message
         opener.repeat(phase, round_number, known.result, known.answer, known.after)
         for remark in known.remarks:

@@ -1,4 +1,7 @@
-"""What is settled before the first round and every role knows: plan, phases, public set-up; and the global model."""
+"""What is settled before the first round and every role knows: plan, phases, public set-up.
+
+And the global model.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +79,10 @@ _Size = Annotated[int, Meta(ge=1)]
 Opener = Annotated[
     Literal["authority", "clients", "aggregator"] | None,
     about(
-        "Who opens sums. authority: the key authority, which gets them. clients: each client, with the authority's "
-        "answer to a list of participants; neither aggregator nor authority then sees an opened value. aggregator: it "
-        "alone, with such answers; it has the model, and the authority signs one for all clients. None: clients where "
-        "they enrol, else the authority."
+        "Who opens sums. authority: the key authority, which gets them. clients: each client, with the "
+        "authority's answer to a list of participants; neither aggregator nor authority then sees an opened "
+        "value. aggregator: it alone, with such answers; it has the model, and the authority signs one for "
+        "all clients. None: clients where they enrol, else the authority."
     ),
 ]
 """Who opens sums."""
@@ -87,7 +90,10 @@ Opener = Annotated[
 
 @dataclass(frozen=True)
 class FederationPlan(Settings):
-    """Sizes and policies that every role knows. Raises ParameterError where they contradict each other too."""
+    """Sizes and policies that every role knows.
+
+    Raises ParameterError where they contradict each other too.
+    """
 
     clients: Count
     rounds: Count
@@ -104,8 +110,8 @@ class FederationPlan(Settings):
     layer_offsets: Annotated[
         tuple[int, ...],
         about(
-            "Where the model's parameter tensors begin in the flat vector, and where the last one ends; () for one "
-            "layer."
+            "Where the model's parameter tensors begin in the flat vector, and where the last one ends; () "
+            "for one layer."
         ),
     ] = ()
     most_weight: Annotated[
@@ -125,8 +131,8 @@ class FederationPlan(Settings):
         str,
         Meta(pattern="^([0-9a-f]{64})?$"),
         about(
-            "Of where whoever trains finds the model's arrays in the flat vector: 64 hexadecimal digits, which all "
-            "clients compare; empty where they know it otherwise."
+            "Of where whoever trains finds the model's arrays in the flat vector: 64 hexadecimal digits, "
+            "which all clients compare; empty where they know it otherwise."
         ),
     ] = ""
 
@@ -144,8 +150,8 @@ class FederationPlan(Settings):
             raise ParameterError("min_clients must not be above the number of clients: no round could end")
         if self.max_clients is not None and not self.min_clients <= self.max_clients <= self.clients:
             raise ParameterError(
-                f"max_clients must be from min_clients, {self.min_clients}, to the number of clients, {self.clients}, "
-                f"got {self.max_clients}"
+                f"max_clients must be from min_clients, {self.min_clients}, to the number of clients, "
+                f"{self.clients}, got {self.max_clients}"
             )
         if self.mean_weight > self.most_weight:
             raise ParameterError("mean_weight must not be above most_weight, which is the largest")
@@ -158,9 +164,12 @@ class FederationPlan(Settings):
 
     @classmethod
     def for_weights(cls, weights: Sequence[int] | None, *, clients: int, **others: Any) -> FederationPlan:
-        """Return the plan for clients of these weights, None for all alike; the other arguments are its fields.
+        """Return the plan for clients of these weights, None for all alike.
 
-        Raises ParameterError for another number of weights, or one that is no whole number from 1 to 2^32 - 1.
+        The other arguments are its fields.
+
+        Raises ParameterError for another number of weights, or one that is no whole number from 1 to 2^32 -
+        1.
         """
         known = checked_weights(weights, clients)
         return cls(clients=clients, most_weight=max(known), mean_weight=sum(known) / len(known), **others)
@@ -191,7 +200,10 @@ class FederationPlan(Settings):
 
 
 def checked_weights(weights: Sequence[int] | None, clients: int) -> tuple[int, ...]:
-    """Return a weight for each client, 1 where all count alike. Raises ParameterError as ``for_weights`` does."""
+    """Return a weight for each client, 1 where all count alike.
+
+    Raises ParameterError as ``for_weights`` does.
+    """
     count = as_count(clients, "clients")
     known = (1,) * count if weights is None else tuple(as_unsigned(one, "a weight", 32, 1) for one in weights)
     if len(known) != count:
@@ -216,7 +228,10 @@ class RoleContext:
     phases: tuple[str, ...]
     """The names of every phase that a round may have."""
     answered: Mapping[str, str | None]
-    """Of these, those whose answer is the key authority's, or comes of it; for what purpose they open a total."""
+    """Of these, those whose answer is the key authority's, or comes of it.
+
+    For what purpose they open a total.
+    """
     signed: tuple[str, ...]
     scores: str | None
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
@@ -271,8 +286,8 @@ def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
     for vector, size in ((initial.parameters, plan.parameters), (initial.buffers, plan.buffers)):
         if vector.shape != (size,) or vector.dtype != np.float32:
             raise ParameterError(
-                f"the model has other sizes than the plan says, or is not float32: {plan.parameters:,} parameters and "
-                f"{plan.buffers:,} buffer values"
+                f"the model has other sizes than the plan says, or is not float32: {plan.parameters:,} "
+                f"parameters and {plan.buffers:,} buffer values"
             )
         if not np.isfinite(vector).all():
             raise RangeError("the initial model has NaN or infinity: no federation can begin with it")
@@ -299,7 +314,10 @@ class PublicSetup:
     """Clients seal to it what they will share with the key authority, 1,216 bytes for each; empty where they share
     nothing."""
     derived: Mapping[str, Any] = field(default_factory=dict)
-    """What follows from settings and plan, as who made the set-up found: plain data. Everybody works it out again."""
+    """What follows from settings and plan, as who made the set-up found: plain data.
+
+    Everybody works it out again.
+    """
     format: Literal["shieldfl public set-up 4"] = "shieldfl public set-up 4"
 
     def __post_init__(self) -> None:
@@ -313,8 +331,8 @@ class PublicSetup:
             or (authorities > 1 and not self.enrolment_key)
         ):
             raise ParameterError(
-                "a public set-up has a session of 16 bytes, a digest of 32, and of each key authority a verifying key "
-                "of 32 and, always where there are several, an enrolment key of 1,216"
+                "a public set-up has a session of 16 bytes, a digest of 32, and of each key authority a "
+                "verifying key of 32 and, always where there are several, an enrolment key of 1,216"
             )
 
     def to_bytes(self) -> bytes:
@@ -330,7 +348,8 @@ class PublicSetup:
         frame = bytes(frame_buffer(data))
         if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):
             raise KeyMismatchError(
-                "this is another public set-up than the one that was pinned: ask whoever set the federation up"
+                "this is another public set-up than the one that was pinned: ask whoever set the federation "
+                "up"
             )
         return cls.trusted(frame)
 
@@ -342,8 +361,8 @@ class PublicSetup:
             spelled = setup.to_bytes()
         except (ValueError, RecursionError) as error:
             raise WireFormatError(
-                f"these bytes are no public set-up of this version ({error}): where another version of shieldfl made "
-                "them, go on with that one, or set the federation up anew"
+                f"these bytes are no public set-up of this version ({error}): where another version of "
+                "shieldfl made them, go on with that one, or set the federation up anew"
             ) from error
         # Two spellings of one set-up would be two digests of it.
         if spelled != frame:
@@ -364,8 +383,8 @@ class PublicSetup:
             # By names of one's own alone: the other side chose the others.
             other = [fact for fact in derived if self.derived.get(fact) != derived[fact]] or ["facts"]
             raise ParameterError(
-                f"whoever made the public set-up comes to other {' and '.join(other)} than this build does from the "
-                "same settings: use one version of shieldfl everywhere"
+                f"whoever made the public set-up comes to other {' and '.join(other)} than this build does "
+                "from the same settings: use one version of shieldfl everywhere"
             )
 
     def check_model(self, initial: GlobalModel) -> GlobalModel:
@@ -410,7 +429,10 @@ class GlobalModel:
         return all(one.shape == two.shape and bool(np.isfinite(one).all()) for one, two in pairs)
 
     def kept_in_place_of(self, other: GlobalModel) -> GlobalModel:
-        """Return it as roles keep it, to go on from in place of another. Raises ParameterError unless it is like it."""
+        """Return it as roles keep it, to go on from in place of another.
+
+        Raises ParameterError unless it is like it.
+        """
         if not self.is_like(other):
             raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
         return self.kept()

@@ -373,8 +373,8 @@ class Account:
             ahead = PrivacyBook([*self.book.all, *[draw] * untold])
             if ahead.spent(self.delta).of_noise > self._target_epsilon:
                 raise PolicyError(
-                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after {done} draws: no "
-                    "further round is started"
+                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after {done} draws: "
+                    "no further round is started"
                 )
         self.book.add(draw)
 
@@ -383,8 +383,8 @@ class Account:
 
     def note_given_synthetic_data(self) -> None:
         self.note(
-            "synthetic data were given: they spend no epsilon here; what they tell of the data that they were made "
-            "from is for their maker to account for"
+            "synthetic data were given: they spend no epsilon here; what they tell of the data that they "
+            "were made from is for their maker to account for"
         )
 
     def spent(self) -> PrivacySpent:

@@ -42,8 +42,8 @@ def check_invited(
         raise PolicyError(f"client {client} is not invited to round {round_number}: nothing is trained")
     if invited.count != participants:
         raise PolicyError(
-            f"round {round_number} is said to have {participants} participants, but the key authority signed that "
-            f"{invited.count} are invited: nothing is trained or sent"
+            f"round {round_number} is said to have {participants} participants, but the key authority signed "
+            f"that {invited.count} are invited: nothing is trained or sent"
         )
 
 
@@ -198,7 +198,8 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         participants = as_unsigned(participants, "participants")
         if self.awaits_secret:
             raise PolicyError("this client only enrols: make it again with what it was granted")
-        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
+        # Rounds protect differently: none may begin while an update is handed in, or a message made, for
+        # another one.
         with self._lock:
             if self._begun is not None and number < self.round:
                 raise PolicyError(f"round {number} is over since round {self.round} began")
@@ -207,8 +208,8 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                     return self._begun
                 if self._has_told:
                     raise PolicyError(
-                        f"round {number} began with another model or number of participants, and the client has sent "
-                        "something of it: begin a later round"
+                        f"round {number} began with another model or number of participants, and the client "
+                        "has sent something of it: begin a later round"
                     )
             self._check_round(number, participants)
             begun_with = participants, model
@@ -234,9 +235,9 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         plan = self.context.plan
         if not plan.min_clients <= participants <= plan.most_participants:
             raise PolicyError(
-                f"round {round_number} is said to have {participants} participants: the set-up needs at least "
-                f"{plan.min_clients} of {plan.clients}, and has room for {plan.most_participants}: nothing is trained "
-                "or sent"
+                f"round {round_number} is said to have {participants} participants: the set-up needs at "
+                f"least {plan.min_clients} of {plan.clients}, and has room for {plan.most_participants}: "
+                "nothing is trained or sent"
             )
         self.context.check_round(round_number)
 
@@ -268,8 +269,8 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                 )
             if self._has_told:
                 raise PolicyError(
-                    f"a message of round {self.round} has told of the update that was trained before, and the others "
-                    "will be of that one too: go on with the round's phases, or leave it"
+                    f"a message of round {self.round} has told of the update that was trained before, and "
+                    "the others will be of that one too: go on with the round's phases, or leave it"
                 )
             own = update.copied()
             own.check(self._size, self._buffer_count)

@@ -1,7 +1,7 @@
 """What every method must do, whatever it protects with: a class of tests to derive from.
 
-:class:`SteppedRun` drives any method's steps by hand: a training that needs no torch, and messages that a test can
-alter.
+:class:`SteppedRun` drives any method's steps by hand: a training that needs no torch, and messages that a
+test can alter.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class _KeepingDriver(RoundDriver):
 class SteppedRun(EmbeddedRoles):
     """One method, its roles and their messages; nothing happens but what a test asks for.
 
-    Every message, and the public set-up, is passed on as its bytes. The plan is of 100 rounds and at least two
-    clients, and the server averages as FedAvg does.
+    Every message, and the public set-up, is passed on as its bytes. The plan is of 100 rounds and at least
+    two clients, and the server averages as FedAvg does.
 
     Parameters
     ----------
@@ -134,8 +134,8 @@ class SteppedRun(EmbeddedRoles):
     train : makes an update of round, client and starting point.
     trained : the positions that training changes; None for what the method says.
     weights, shared_secret : as for :class:`EmbeddedRoles`.
-    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before: what
-        a process that ends after every message goes through.
+    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one
+        before: what a process that ends after every message goes through.
     changes : of the plan.
     """
 
@@ -219,7 +219,8 @@ class SteppedRun(EmbeddedRoles):
     ) -> None:
         """Run a round. Clients that are ``dropping`` send nothing in the last phase.
 
-        ``intrude(phase, aggregator, messages)`` may do as it likes before the honest messages arrive, or take some out.
+        ``intrude(phase, aggregator, messages)`` may do as it likes before the honest messages arrive, or take
+        some out.
         """
         chosen = list(range(len(self.clients))) if participants is None else list(participants)
         self._round += 1
@@ -335,8 +336,9 @@ def check_shares(run: SteppedRun, participants: Sequence[int]) -> None:
 def check_messages(run: SteppedRun, participants: Sequence[int]) -> None:
     """Check that no message of the last round has values in the clear that are stated as encrypted, or as kept.
 
-    They are looked for as they are, in float32 and float64: what a client sends and forgets to state is found, and not
-    what somebody has disguised. Parts that are stated by name to tell of the data are left out.
+    They are looked for as they are, in float32 and float64: what a client sends and forgets to state is
+    found, and not what somebody has disguised. Parts that are stated by name to tell of the data are left
+    out.
     """
     for client in participants:
         stated, trained, start = run.clients[client].disclosure, run.updates[client], run.starts[client]
@@ -383,7 +385,8 @@ def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> 
 def check_costs(run: SteppedRun) -> None:
     """Check after one round: encryption gets no epsilon, and nothing that can be read costs nothing."""
     spent = run.account.spent()
-    # Where the aggregator opens sums it reads them. What hides all and has an epsilon has one of its opened sums.
+    # Where the aggregator opens sums it reads them. What hides all and has an epsilon has one of its opened
+    # sums.
     method = run.method
     shows = not method.hides_all or method.aggregator_opens or method.privacy_reading.unit is not None
     assert spent.rounds == 1
@@ -411,8 +414,9 @@ def _honest_run(case: MethodCase, rounds: int = 1) -> SteppedRun:
 class MethodConformance:
     """Tests of one method; derive a class whose name begins with Test, and say which.
 
-    Rounds go through the driver of all federations, with roles that last and with roles restored for each step.
-    A class that has many methods, or cases of its own making, overrides the fixtures ``case`` and ``lossless_case``.
+    Rounds go through the driver of all federations, with roles that last and with roles restored for each
+    step. A class that has many methods, or cases of its own making, overrides the fixtures ``case`` and
+    ``lossless_case``.
     """
 
     method: ClassVar[str]
@@ -440,8 +444,8 @@ class MethodConformance:
     ) -> None:
         """Shares sum to one, each upload and opened sum is an event, and no epsilon promises too much.
 
-        No message has in the clear what its client says is hidden. Whether roles go on as the same objects, or as
-        new ones from the states of those before, makes no difference.
+        No message has in the clear what its client says is hidden. Whether roles go on as the same objects,
+        or as new ones from the states of those before, makes no difference.
         """
         first, second = SteppedRun(case), SteppedRun(case, restarts_roles=True)
         assert np.isnan(first.account.spent().epsilon)
@@ -476,8 +480,8 @@ class MethodConformance:
         plain = SteppedRun(
             MethodCase("fedavg", layer_offsets=lossless_case.layer_offsets), trained=run.method.trained
         )
-        # Updates are equal in the first round. Each is rounded to the nearest multiple of 2^-f, so the mean is
-        # off by half of that at most, and both models are rounded to float32 once.
+        # Updates are equal in the first round. Each is rounded to the nearest multiple of 2^-f, so the mean
+        # is off by half of that at most, and both models are rounded to float32 once.
         quantisation = 2.0 ** -(lossless_case.fraction_bits + 1)
         run.run_round()
         plain.run_round()

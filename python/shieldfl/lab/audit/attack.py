@@ -1,7 +1,10 @@
-"""What an attack is, on one update or on a method; which attacks there are; and what comes of them: cells, a result.
+"""What an attack is, on one update or on a method; which attacks there are.
 
-A package offers an attack of its own by an entry point of the group ``shieldfl.attacks``: the attack's name, and where
-its class is. That of an attack on updates is called without arguments; that of others is a FederationAttack.
+And what comes of them: cells, a result.
+
+A package offers an attack of its own by an entry point of the group ``shieldfl.attacks``: the attack's name,
+and where its class is. That of an attack on updates is called without arguments; that of others is a
+FederationAttack.
 """
 
 from __future__ import annotations
@@ -67,8 +70,8 @@ class Outcome:
 class Cell:
     """What one attack got of one method's clients for one party, at its strongest.
 
-    An attack is tried on every round, message and sum, and with every guess for what is hidden; the form with the
-    highest mean is the cell's. So its figure is a maximum, and lies above chance by chance as well.
+    An attack is tried on every round, message and sum, and with every guess for what is hidden; the form with
+    the highest mean is the cell's. So its figure is a maximum, and lies above chance by chance as well.
     """
 
     method: str
@@ -94,8 +97,8 @@ class Cell:
     def verdict(self, undefended: Cell | None) -> Verdict:
         """Say what was got, beside the same attack on an undefended update; ``chance`` is never ``safe``.
 
-        ``all``: no less than of the undefended one, by intervals that overlap. A status without a figure is read alike
-        for whoever looks at colours: a party that received nothing has what chance has.
+        ``all``: no less than of the undefended one, by intervals that overlap. A status without a figure is
+        read alike for whoever looks at colours: a party that received nothing has what chance has.
         """
         if self.status == "nothing received":
             return "chance"
@@ -177,7 +180,10 @@ class Recovered:
     label_counts: Counts | None = None
     """How many samples of each class, (classes,); None where the attack says nothing of labels."""
     images: Tensor | None = None
-    """Samples, float32 (m, *sample_shape), in any order; m may be 0. None where the attack says nothing of samples."""
+    """Samples, float32 (m, *sample_shape), in any order; m may be 0.
+
+    None where the attack says nothing of samples.
+    """
     remark: str = ""
     """What a reader of its figure must know, such as why there are no samples."""
 
@@ -209,7 +215,8 @@ class ModelPlantingAttack(UpdateAttack):
     rows: int = 0
     """Of the planted layer; 0 where there is no saying.
 
-    Under methods under which each parameter takes long there are fewer, at least 2: the attack is a dataclass then."""
+    Under methods under which each parameter takes long there are fewer, at least 2: the attack is a dataclass
+    then."""
 
     @abstractmethod
     def planted(
@@ -217,7 +224,8 @@ class ModelPlantingAttack(UpdateAttack):
     ) -> nn.Module:
         """Return a model with the trap in it, to be sent in the place of ``model``.
 
-        ``public`` are samples that the server has of its own, float32 (n, *sample_shape), of a like distribution.
+        ``public`` are samples that the server has of its own, float32 (n, *sample_shape), of a like
+        distribution.
         """
 
     def lasting(self) -> ModelPlantingAttack:
@@ -333,8 +341,8 @@ def psnr(images: Tensor, true: Tensor, value_range: tuple[float, float]) -> Tens
 def matched(images: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     """Pair recovered images (m, ...) with true ones (n, ...) so that the sum of squared distances is least.
 
-    Each is in one pair at most, and there are min(m, n) pairs: positions of the recovered ones in ascending order, and
-    of their true ones.
+    Each is in one pair at most, and there are min(m, n) pairs: positions of the recovered ones in ascending
+    order, and of their true ones.
     """
     rows, columns = linear_sum_assignment(_squared_distances(images, true).numpy())
     return torch.from_numpy(rows), torch.from_numpy(columns)
@@ -350,8 +358,8 @@ LabelScores = tuple[float, float]
 def label_scores(guessed: Counts, true: Counts) -> LabelScores:
     """Compare counts of labels (classes,) with the client's: shares of the classes, in [0, 1], that are right.
 
-    First LeAcc, whether a class is there, mean of 1[(k^ > 0) = (k > 0)], then LnAcc, how many samples are of it, mean
-    of 1[k^ = k] (SenseCrypt, section 5).
+    First LeAcc, whether a class is there, mean of 1[(k^ > 0) = (k > 0)], then LnAcc, how many samples are of
+    it, mean of 1[k^ = k] (SenseCrypt, section 5).
     """
     return float(np.mean((guessed > 0) == (true > 0))), float(np.mean(guessed == true))
 
@@ -386,7 +394,8 @@ _POOL = 100
 def label_outcome(recovered: Recovered, labels: Tensor, classes: int) -> Outcome:
     """Judge counts of labels by LnAcc, beside the best one number that can be said of every class.
 
-    That number is the best in hindsight: nobody who says the same of all classes does better without the update.
+    That number is the best in hindsight: nobody who says the same of all classes does better without the
+    update.
     """
     true: Counts = np.bincount(labels.numpy(), minlength=classes).astype(np.int64)
     counts = np.zeros_like(true) if recovered.label_counts is None else recovered.label_counts
@@ -404,8 +413,9 @@ def image_outcome(
 ) -> Outcome:
     """Judge images by IIP: the share of them whose nearest in a pool is one of the client's; 0 where there are none.
 
-    The pool has the client's samples and public ones, 100 together or twice the client's, in a random order. Beside it:
-    the median PSNR in dB of the images that are paired with the client's so that distances are least.
+    The pool has the client's samples and public ones, 100 together or twice the client's, in a random order.
+    Beside it: the median PSNR in dB of the images that are paired with the client's so that distances are
+    least.
     """
     count = len(features)
     pool = torch.cat([features, public[: max(_POOL - count, count)]])

@@ -44,14 +44,16 @@ class AuditConfig(Settings):
     opener: Annotated[
         Literal["authority", "clients", "aggregator"] | None,
         about(
-            "Who opens sums, and so has the models: the key authority, or each client or the aggregator alone, for "
-            "which clients need keys of their own. By default clients where they have such keys, else the authority."
+            "Who opens sums, and so has the models: the key authority, or each client or the aggregator "
+            "alone, for which clients need keys of their own. By default clients where they have such keys, "
+            "else the authority."
         ),
     ] = None
     budget_minutes: Annotated[
         Positive,
         about(
-            "For all attacks; each federation is one trial for every client. What is under way in the end is ended.",
+            "For all attacks; each federation is one trial for every client. What is under way in the end is "
+            "ended.",
             panel=_EFFORT,
         ),
     ] = 9.0
@@ -62,9 +64,9 @@ class AuditConfig(Settings):
     folder: Annotated[
         Text | None,
         about(
-            "A folder of this audit alone: settings, versions and the commit; a line for each federation that was "
-            "attacked, as it ends (attacked.jsonl), with the images that it recovered; in the end every figure "
-            "(result.json).",
+            "A folder of this audit alone: settings, versions and the commit; a line for each federation "
+            "that was attacked, as it ends (attacked.jsonl), with the images that it recovered; in the end "
+            "every figure (result.json).",
             metavar="DIR",
             panel=_FOLDER,
         ),
@@ -81,8 +83,9 @@ class AuditConfig(Settings):
     workers: Annotated[
         Threads | None,
         about(
-            "Processes that attack beside each other, of an audit that takes longer than some seconds; by default one "
-            "for each core, eight at most. What a federation comes to does not depend on how many there are.",
+            "Processes that attack beside each other, of an audit that takes longer than some seconds; by "
+            "default one for each core, eight at most. What a federation comes to does not depend on how "
+            "many there are.",
             panel=_EFFORT,
         ),
     ] = None
@@ -91,13 +94,17 @@ class AuditConfig(Settings):
         super().__post_init__()
         if self.min_clients > self.clients:
             raise ParameterError(
-                f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start"
+                f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round "
+                "can start"
             )
         if self.resume and self.folder is None:
             raise ParameterError("there is nothing to resume from: name the audit's folder, too (--folder)")
 
     def run_config(self, trial: int) -> RunConfig:
-        """Return that of a federation; by default its model is small for digits, so that Paillier takes seconds."""
+        """Return that of a federation.
+
+        By default its model is small for digits, so that Paillier takes seconds.
+        """
         from shieldfl.learning.networks import default_model  # torch takes seconds to load
 
         alike = (
@@ -125,8 +132,8 @@ class EpsilonConfig(Settings):
     canaries: Annotated[
         Count,
         about(
-            "Samples or clients for each method, each in or out by a coin. Of m that are all guessed right the bound "
-            "is about ln(m / 5), so that a larger claim needs more of them to be above."
+            "Samples or clients for each method, each in or out by a coin. Of m that are all guessed right "
+            "the bound is about ln(m / 5), so that a larger claim needs more of them to be above."
         ),
     ] = 1000
     steps: Annotated[

@@ -1,8 +1,8 @@
 """Whether an epsilon that a method claims can be true: bounds from below, measured on the method as it runs.
 
-A mechanism that is (epsilon, delta)-private bounds how often guesses about single members can be right. Guesses that
-were right more often disprove so small an epsilon, with a confidence that is stated; guesses that were not prove
-nothing.
+A mechanism that is (epsilon, delta)-private bounds how often guesses about single members can be right.
+Guesses that were right more often disprove so small an epsilon, with a confidence that is stated; guesses
+that were not prove nothing.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ class CanaryFederation:
         )
         if self.method.own_settings.get("synthetic_share"):
             raise ParameterError(
-                f"{name} trains on synthetic samples beside the client's own, of which canaries are not measured: set "
-                "synthetic_share to 0"
+                f"{name} trains on synthetic samples beside the client's own, of which canaries are not "
+                "measured: set synthetic_share to 0"
             )
         self._norm = cast(float, clipped_to(self.method.own_settings))
         model = nn.Linear(parameters, 1, bias=False)
@@ -254,9 +254,9 @@ class CanaryFederation:
     def evidence(self) -> list[Floats]:
         """Return, (m,) each, what the aggregator can tell of every canary's presence from messages.
 
-        The first is of the canary's own client; where canaries are samples, the second is of the witness. Where these
-        are clients that send ciphertexts alone, it is what one of the others can tell from models instead. Positive
-        where presence is likelier, 0 where no number came.
+        The first is of the canary's own client; where canaries are samples, the second is of the witness.
+        Where these are clients that send ciphertexts alone, it is what one of the others can tell from models
+        instead. Positive where presence is likelier, 0 where no number came.
         """
         if self._has_witness:
             return [self._of_owners(), self._of_witness()]
@@ -338,8 +338,8 @@ class EpsilonResult:
 def check_claims(result: EpsilonResult) -> None:
     """Raise DisprovedError where a claim is below what was measured, with the method and its figures."""
     told = [
-        f"{claim.method} claims epsilon {bound.claimed:.2f} at delta {bound.delta:g} for each {bound.unit}, and at "
-        f"least {bound.at_least:.2f} was measured at {bound.confidence:.0%} confidence"
+        f"{claim.method} claims epsilon {bound.claimed:.2f} at delta {bound.delta:g} for each {bound.unit}, "
+        f"and at least {bound.at_least:.2f} was measured at {bound.confidence:.0%} confidence"
         for claim in result.claims
         if (bound := claim.bound) is not None and bound.contradicts_claim
     ]
@@ -382,7 +382,8 @@ def measure_epsilons(
                     claim = ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
                 result.claims.append(claim)
     except KeyboardInterrupt as error:
-        # Of a method that is cut off amid its federations nothing is told: fewer canaries would give another bound.
+        # Of a method that is cut off amid its federations nothing is told: fewer canaries would give another
+        # bound.
         why = "the measurement was interrupted before it had ended"
         left = names[len(result.claims) :]
         result.claims += [ClaimedEpsilon(name, "not measured", why) for name in left]

@@ -294,7 +294,8 @@ class PieceWorker:
             for one in ended:
                 one.seconds, one.left_out = (time.monotonic() - began) / len(attacks), str(error)
             return ended
-        # What several attacks share is not charged to the first alone; of a planted model the attack has it all.
+        # What several attacks share is not charged to the first alone; of a planted model the attack has it
+        # all.
         made = 0.0 if planting is not None else time.monotonic() - began
         searches = planting is None and any(one.recovers == "images" for one in attacks)
         shared = (self._plain_of(piece, trial), self._known) if searches else ()

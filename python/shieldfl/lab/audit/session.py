@@ -203,8 +203,8 @@ class WrittenAudit:
             raise DataError(f"there is no audit in {folder}: begin it without --resume (resume = true)")
         if settings.exists() and not resume:
             raise PolicyError(
-                f"there is an audit in {folder}, or a run: go on with an audit by --resume (resume = true), or name "
-                "another folder"
+                f"there is an audit in {folder}, or a run: go on with an audit by --resume (resume = true), "
+                "or name another folder"
             )
         with self._on_disk():
             if resume:
@@ -221,7 +221,8 @@ class WrittenAudit:
             yield
         except OSError as error:
             raise DataError(
-                f"the audit's folder {self._folder} cannot be read or written: free some space, or name another"
+                f"the audit's folder {self._folder} cannot be read or written: free some space, or name "
+                "another"
             ) from error
 
     def _check(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -237,8 +238,8 @@ class WrittenAudit:
         other = [name for name in dict.fromkeys((*began, *identity)) if began.get(name) != identity.get(name)]
         if other:
             raise PolicyError(
-                f"the audit in {self._folder} differs in {', '.join(other)}: an audit goes on with what it began with; "
-                "name another folder for another audit"
+                f"the audit in {self._folder} differs in {', '.join(other)}: an audit goes on with what it "
+                "began with; name another folder for another audit"
             )
 
     def _read(self, number: int, line: bytes) -> Attacked:
@@ -247,7 +248,8 @@ class WrittenAudit:
             return msgspec.convert(json.loads(line), Attacked, strict=False, dec_hook=_tensor)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise WireFormatError(
-                f"line {number} of {self._lines.path} is damaged: take it out, and what it tells is attacked again"
+                f"line {number} of {self._lines.path} is damaged: take it out, and what it tells is attacked "
+                "again"
             ) from error
 
     def add(self, ended: Sequence[Attacked]) -> None:
@@ -367,7 +369,8 @@ class _Session:
         self.result.notes += left_out
         if "aggregator" not in parties:
             self.result.notes.append(
-                f"what the aggregator gets of {UNDEFENDED} was not asked for: without it no cell is marked all"
+                f"what the aggregator gets of {UNDEFENDED} was not asked for: without it no cell is marked "
+                "all"
             )
 
     def attack(self) -> None:

@@ -1,4 +1,7 @@
-"""Comparisons: this library beside others on the same values, case by case; and this library's schemes in them."""
+"""Comparisons: this library beside others on the same values, case by case.
+
+And this library's schemes in them.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,10 @@ class PaillierCase(Settings):
         return f"{self.key_bits:,}-bit keys, {_threads(self.threads)}"
 
     def measure(self, baselines: bool, effort: Effort) -> Measured:
-        """Time Paillier, phe and HEU in a process that is bound to as many cores as threads. Raises WrongSumError."""
+        """Time Paillier, phe and HEU in a process that is bound to as many cores as threads.
+
+        Raises WrongSumError.
+        """
         return run_on_cores(self.threads, _measure_on_cores, self, baselines, effort)
 
 
@@ -99,7 +105,10 @@ Case = UpdateCase | PaillierCase
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case and what each scheme took for it; the first figure is that of this library's default parameters."""
+    """A case and what each scheme took for it.
+
+    The first figure is that of this library's default parameters.
+    """
 
     case: Case
     figures: list[Figure]
@@ -208,7 +217,10 @@ def _installed(*peers: tuple[Peer, Callable[[], Sequence[Scheme]]]) -> tuple[lis
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what a run ran on, as plain JSON types; the load is that before it: 0 where nothing else was running."""
+    """Return what a run ran on, as plain JSON types.
+
+    The load is that before it: 0 where nothing else was running.
+    """
     facts = build_info()
     packages = {"tenseal": "tenseal", "phe": "phe", "gmpy2": "gmpy2", "heu": "sf-heu", "flwr": "flwr"}
     return machine_facts() | {
@@ -281,8 +293,8 @@ def paillier_parameters(
 def authority_of(parameters: ckks.Parameters | paillier.Parameters, threads: int) -> KeyAuthority:
     """Return an authority that opens as often as it is asked.
 
-    Each repetition sums anew, which the protection against two totals of one round would stop. Its work, a digest of
-    the total, is done and timed all the same.
+    Each repetition sums anew, which the protection against two totals of one round would stop. Its work, a
+    digest of the total, is done and timed all the same.
     """
     return KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=threads)
 
@@ -369,7 +381,8 @@ def own_scheme(
 class EnrolledSession:
     """Some clients, and the authority that has the keys of all of them, or several; everybody's are random.
 
-    An authority computes its answer and decides nothing: what a real one remembers of its answers is not measured.
+    An authority computes its answer and decides nothing: what a real one remembers of its answers is not
+    measured.
     """
 
     def __init__(self, parameters: Any, clients: int, authorities: int = 1) -> None:
@@ -403,7 +416,8 @@ def _enrolled_scheme(name: str, parameters: Any, threads: int) -> Scheme:
     session = EnrolledSession(parameters, clients=2)
     scheme, public_key = session.scheme, session.public_key
     first, other = (scheme.Encryptor(key, threads) for key in session.client_keys)
-    # A sum holds a client once: the frame that sums begin with is the first one's, all others are the other's.
+    # A sum holds a client once: the frame that sums begin with is the first one's, all others are the
+    # other's.
     turns: Iterator[Any] = chain([first], repeat(other))
 
     def close(aggregator: Any) -> tuple[Any, bytes]:

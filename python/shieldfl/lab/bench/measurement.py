@@ -64,7 +64,10 @@ def from_fixed_point(integers: NDArray[np.int64], fraction_bits: int = FRACTION_
 
 @dataclass(kw_only=True)
 class Scheme:
-    """One library at one setting, and the steps of a round. It has both keys: it plays every role by itself."""
+    """One library at one setting, and the steps of a round.
+
+    It has both keys: it plays every role by itself.
+    """
 
     name: str
     setting: str
@@ -84,7 +87,10 @@ class Scheme:
     close: Callable[[Any], Any] | None = None
     """Turns the sum into what leaves the aggregator: what the key holder opens, or what an authority is asked."""
     answer: Callable[[Any], Any] | None = None
-    """What an authority that does not open sums answers, for ``open``. Is not timed: it costs by the clients."""
+    """What an authority that does not open sums answers, for ``open``.
+
+    Is not timed: it costs by the clients.
+    """
     size_bytes: Callable[[Any], int] = len
     most_values: int | None = None
     """How many values it is timed on, gathered already, since its cost is linear; None for the whole update."""
@@ -137,7 +143,10 @@ class Effort:
     fewest_repetitions: int = 3
     most_repetitions: int = 15
     baseline_values: int = 48 * 4096
-    """Others are measured on at most this many values, since their cost is linear; they fill whole ciphertexts."""
+    """Others are measured on at most this many values, since their cost is linear.
+
+    They fill whole ciphertexts.
+    """
     fast_ciphertexts: int = 1024
     """Of Paillier, so that no repetition takes more than a second or two: with powers of one base from a table."""
     medium_ciphertexts: int = 256
@@ -194,7 +203,10 @@ class _Record:
             self._cores.append((processor_end - processor_begin) / (end - begin))
 
     def repeat(self, with_clear: bool) -> None:
-        """Encrypt, add to a sum that holds a frame, open, check; ``with_clear``: once more with clear values."""
+        """Encrypt, add to a sum that holds a frame, open, check.
+
+        ``with_clear``: once more with clear values.
+        """
         scheme, values = self._scheme, self._selection.values
         total = scheme.start_sum(self._frame)
         with self._stage("encrypt"):
@@ -262,9 +274,9 @@ def measure(
 def run_on_cores(cores: int, function: Callable[..., Result], *arguments: Any) -> Result:
     """Return what a function of a module returns, or raise what it raises, in a process bound to so many cores.
 
-    HEU works on all cores of its process and has no other setting. It is a fresh process, not a copy of this one:
-    threads that libraries have started here would not be bound. Its standard output goes nowhere, because HEU logs to
-    it. Where there are fewer cores than asked for it gets them all.
+    HEU works on all cores of its process and has no other setting. It is a fresh process, not a copy of this
+    one: threads that libraries have started here would not be bound. Its standard output goes nowhere,
+    because HEU logs to it. Where there are fewer cores than asked for it gets them all.
     """
     context = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, initializer=_bind, initargs=(cores,)) as pool:

@@ -56,7 +56,8 @@ def plain_copy() -> Scheme:
 
     return Scheme(
         name="plain copy",
-        setting="memcpy of the float32 values into memory that is there already, sums in float32: nothing is protected",
+        setting="memcpy of the float32 values into memory that is there already, sums in float32: nothing is "
+        "protected",
         encrypt=copy,
         serialise=lambda values: values.view(np.uint8),
         start_sum=lambda frame: frame.view(np.float32).copy(),
@@ -73,8 +74,9 @@ _SEAL_SETTINGS: tuple[tuple[int, tuple[int, ...], int], ...] = ((2048, (54,), 40
 def seal_baselines(threads: int, most_values: int) -> list[Scheme]:
     """Return SEAL at the rings of this library: N = 2048 with one prime, N = 4096 with two.
 
-    CKKSEncoder, Encryptor, save without compression, load, Evaluator, Decryptor; the loop over ciphertexts is in C++.
-    The second of two primes is kept for key switching, which SEAL's context with several primes always prepares.
+    CKKSEncoder, Encryptor, save without compression, load, Evaluator, Decryptor; the loop over ciphertexts is
+    in C++. The second of two primes is kept for key switching, which SEAL's context with several primes
+    always prepares.
     """
     return [_seal(*setting, threads, most_values) for setting in _SEAL_SETTINGS]
 
@@ -100,9 +102,10 @@ def _seal(
     )
 
 
-# Degree, primes, scale, and how far off a value may be. The example of its documentation; the leanest one that keeps
-# 24-bit values (half a step of 2^-20) and room for 64 clients' sum; the leanest one at all, which keeps 16-bit values
-# (half a step of 2^-12). TenSEAL always makes key-switching keys, so one prime alone is refused.
+# Degree, primes, scale, and how far off a value may be. The example of its documentation; the leanest one
+# that keeps 24-bit values (half a step of 2^-20) and room for 64 clients' sum; the leanest one at all, which
+# keeps 16-bit values (half a step of 2^-12). TenSEAL always makes key-switching keys, so one prime alone is
+# refused.
 _TENSEAL_SETTINGS: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (8192, (60, 40, 40, 60), 40, 2.0**-21),
     (4096, (46, 20), 36, 2.0**-21),
@@ -113,8 +116,8 @@ _TENSEAL_SETTINGS: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
 def tenseal_baselines(threads: int, most_values: int) -> list[Scheme]:
     """Return TenSEAL at three settings. Raises ModuleNotFoundError where it is not installed.
 
-    One CKKSVector for each ciphertext, made from a NumPy slice: lists, one long vector and batched tensors are not
-    faster. Serialising compresses, and cannot be told not to.
+    One CKKSVector for each ciphertext, made from a NumPy slice: lists, one long vector and batched tensors
+    are not faster. Serialising compresses, and cannot be told not to.
     """
     tenseal = import_module("tenseal")
     return [_tenseal(tenseal, *setting, threads, most_values) for setting in _TENSEAL_SETTINGS]
@@ -147,8 +150,8 @@ def _tenseal(
     primes = ",".join(map(str, prime_bits))
     return Scheme(
         name=f"TenSEAL {degree} [{primes}]",
-        setting=f"TenSEAL {tenseal.__version__}, CKKS, poly_modulus_degree {degree}, coeff_mod_bit_sizes [{primes}], "
-        f"global_scale 2^{log2_scale}, public key",
+        setting=f"TenSEAL {tenseal.__version__}, CKKS, poly_modulus_degree {degree}, coeff_mod_bit_sizes "
+        f"[{primes}], global_scale 2^{log2_scale}, public key",
         encrypt=encrypt,
         serialise=lambda encrypted: [one.serialize() for one in encrypted],
         start_sum=lambda frame: [load(context, part) for part in frame],
@@ -166,18 +169,20 @@ def _all_bytes(frame: Sequence[bytes]) -> int:
 
 
 _FLOWER_CLIENTS = 64
-# The workflow has no default for the shares: its example's, which are the fewest that it takes, and one for each
-# client, which is SecAgg. A client keeps a share of its own and has a neighbour for each other one.
+# The workflow has no default for the shares: its example's, which are the fewest that it takes, and one for
+# each client, which is SecAgg. A client keeps a share of its own and has a neighbour for each other one.
 _FLOWER_SHARES = (3, _FLOWER_CLIENTS)
 
 
 def flower_baselines(most_values: int) -> list[Scheme]:
-    """Return Flower with the fewest neighbours and with all clients. Raises ModuleNotFoundError where it is missing.
+    """Return Flower with the fewest neighbours and with all clients.
 
-    It is the client's stage that has a cost for each value, from float32 values to bytes, by Flower's own functions. In
-    it: the weight, clipping and quantising, the client's own mask, one mask for each neighbour, the modulus, and
-    serialising. Not in it: keys and agreeing on them, Shamir's shares, and what the server does to take masks off: a
-    mask for each client, and more for each that is lost.
+    Raises ModuleNotFoundError where it is missing.
+
+    It is the client's stage that has a cost for each value, from float32 values to bytes, by Flower's own
+    functions. In it: the weight, clipping and quantising, the client's own mask, one mask for each neighbour,
+    the modulus, and serialising. Not in it: keys and agreeing on them, Shamir's shares, and what the server
+    does to take masks off: a mask for each client, and more for each that is lost.
     """
     modules = {name.rpartition(".")[2]: import_module(name) for name in _FLOWER_MODULES}
     return [_flower(modules, shares - 1, most_values) for shares in _FLOWER_SHARES]
@@ -192,7 +197,8 @@ def _flower(modules: dict[str, Any], neighbours: int, most_values: int) -> Schem
         workflow[name].default for name in ("clipping_range", "quantization_range", "modulus_range")
     )
     own_seed = secrets.token_bytes(32)
-    # As generate_shared_key returns them. The masks of half of the neighbours are added, the others subtracted.
+    # As generate_shared_key returns them. The masks of half of the neighbours are added, the others
+    # subtracted.
     keys = [base64.urlsafe_b64encode(secrets.token_bytes(32)) for _ in range(neighbours)]
 
     def masked(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -207,7 +213,10 @@ def _flower(modules: dict[str, Any], neighbours: int, most_values: int) -> Schem
         return in_range
 
     def encrypt(selection: Selection) -> list[NDArray[Any]]:
-        """Weigh, quantise and mask, as the client's mod does after training; the weight is the largest allowed."""
+        """Weigh, quantise and mask, as the client's mod does after training.
+
+        The weight is the largest allowed.
+        """
         parameters = arithmetic.parameters_multiply([selection.values[:most_values]], 1.0)
         integers = modules["quantization"].quantize(parameters, clipping, quantised)
         return masked(arithmetic.factor_combine(quantised, integers))
@@ -232,8 +241,9 @@ def _flower(modules: dict[str, Any], neighbours: int, most_values: int) -> Schem
     return Scheme(
         name=f"Flower SecAgg{'' if neighbours == _FLOWER_CLIENTS - 1 else '+'}, {neighbours} neighbours",
         setting=f"flwr {metadata.version('flwr')}, the client's masking among {_FLOWER_CLIENTS} clients: "
-        f"{neighbours + 1} shares, so {neighbours} neighbours, clipping range {clipping:g}, quantisation range "
-        f"{quantised:,}, modulus {modulus:,}, one thread; without key agreement, Shamir's shares and unmasking",
+        f"{neighbours + 1} shares, so {neighbours} neighbours, clipping range {clipping:g}, quantisation "
+        f"range {quantised:,}, modulus {modulus:,}, one thread; without key agreement, Shamir's shares and "
+        "unmasking",
         encrypt=encrypt,
         serialise=lambda arrays: [common.ndarray_to_bytes(array) for array in arrays],
         start_sum=lambda frame: [read(frame), 1],
@@ -250,9 +260,10 @@ def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
     """Return python-paillier, the library that SenseCrypt encrypts with (section 4.1), with gmpy2 and a fresh key.
 
     By its raw functions: ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``, ``EncryptedNumber +
-    EncryptedNumber`` longer than ``mulmod`` on GMP's numbers. It has no format of its own for ciphertexts, and checks
-    nothing. phe uses one thread; on several, each gets a share of the numbers, while GMP works without the
-    interpreter's lock. Raises ModuleNotFoundError where phe, or the gmpy2 it is fast with, is missing.
+    EncryptedNumber`` longer than ``mulmod`` on GMP's numbers. It has no format of its own for ciphertexts,
+    and checks nothing. phe uses one thread; on several, each gets a share of the numbers, while GMP works
+    without the interpreter's lock. Raises ModuleNotFoundError where phe, or the gmpy2 it is fast with, is
+    missing.
     """
     phe, gmpy2 = import_module("phe"), import_module("gmpy2")
     if not phe.util.HAVE_GMP:
@@ -289,7 +300,8 @@ def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
     def add_with_clear(total: list[Any], loaded: list[Any], clear: NDArray[np.float32]) -> None:
         """Multiply each ciphertext by 1 + n m, and then the ciphertexts.
 
-        Faster than ``EncryptedNumber + float`` and than ``raw_encrypt(m, r_value=1)``, which inverts where m < 0.
+        Faster than ``EncryptedNumber + float`` and than ``raw_encrypt(m, r_value=1)``, which inverts where m
+        < 0.
         """
 
         def add_both(left: Any, right: Any, number: int) -> Any:
@@ -304,7 +316,8 @@ def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
 
     return Scheme(
         name="phe + gmpy2",
-        setting=f"phe {phe.__version__} with gmpy2 {gmpy2.version()}, raw_encrypt and mulmod, {key_bits} bits",
+        setting=f"phe {phe.__version__} with gmpy2 {gmpy2.version()}, raw_encrypt and mulmod, {key_bits} "
+        "bits",
         encrypt=encrypt,
         serialise=lambda encrypted: [number.to_bytes(key_bits // 4, "big") for number in encrypted],
         load=load,
@@ -321,8 +334,8 @@ def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
 def heu_baselines(key_bits: int, ciphertexts: int) -> list[Scheme]:
     """Return HEU's Paillier and, for information, the scheme of Okamoto and Uchiyama, whose ciphertexts are smaller.
 
-    They use all cores that the process is bound to, however many threads anybody asks for: whole arrays, which HEU
-    spreads over its threads by itself. Raises ModuleNotFoundError where HEU is not installed.
+    They use all cores that the process is bound to, however many threads anybody asks for: whole arrays,
+    which HEU spreads over its threads by itself. Raises ModuleNotFoundError where HEU is not installed.
     """
     phe, arrays = (import_module(f"heu.{part}") for part in ("phe", "numpy"))
     return [_heu(phe, arrays, schema, key_bits, ciphertexts) for schema in ("ZPaillier", "OU")]
@@ -343,7 +356,8 @@ def _heu(phe: Any, arrays: Any, schema: str, key_bits: int, ciphertexts: int) ->
 
     return Scheme(
         name=f"HEU {schema}",
-        setting=f"sf-heu {metadata.version('sf-heu')}, {schema}, {key_bits} bits, on all cores of its process",
+        setting=f"sf-heu {metadata.version('sf-heu')}, {schema}, {key_bits} bits, on all cores of its "
+        "process",
         encrypt=lambda selection: encryptor.encrypt(encode(selection.values[:ciphertexts])),
         serialise=lambda encrypted: encrypted.serialize(),
         load=load,

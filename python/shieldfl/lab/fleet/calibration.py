@@ -135,7 +135,10 @@ def measure_schemes(
     settings: CalibrationSettings,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> list[SchemeProfile]:
-    """Measure schemes on an update, which slow ones repeat or cut. Raises RangeError should a sum be opened wrongly."""
+    """Measure schemes on an update, which slow ones repeat or cut.
+
+    Raises RangeError should a sum be opened wrongly.
+    """
     benches: dict[Any, _Bench] = {}
     profiles, seconds = [], settings.seconds
     for name in settings.schemes:
@@ -181,8 +184,8 @@ class _Bench:
 
     def __init__(self, scheme: Scheme, parameters: Any) -> None:
         self.scheme = scheme
-        # Each repetition opens anew. Where an authority answers a list once, each is a round of its own; elsewhere
-        # without the protection against two totals of a round, which costs nothing to check.
+        # Each repetition opens anew. Where an authority answers a list once, each is a round of its own;
+        # elsewhere without the protection against two totals of a round, which costs nothing to check.
         self._authority: Any = KeyAuthority(
             parameters, min_clients=_FEW_CLIENTS, one_total_per_round=scheme.enrols, threads=1
         )

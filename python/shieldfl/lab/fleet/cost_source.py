@@ -1,7 +1,7 @@
 """What a round takes: who encrypts how much under each method, the seconds and bytes of every step, and whose they are.
 
-Costs come from a device profile, or from the paper. No model is trained here: a curve stands for its scores, and says
-what mask SenseCrypt's constraints ask for.
+Costs come from a device profile, or from the paper. No model is trained here: a curve stands for its scores,
+and says what mask SenseCrypt's constraints ask for.
 """
 
 from __future__ import annotations
@@ -57,12 +57,18 @@ class SchemeProfile:
     add_seconds: Seconds
     open_seconds: Seconds
     adds_clear_values: bool
-    """Whether plain numbers can be added to ciphertexts. Else clients with different masks all encrypt their union."""
+    """Whether plain numbers can be added to ciphertexts.
+
+    Else clients with different masks all encrypt their union.
+    """
     answer_seconds: MaybeSeconds = 0.0  # of asking the key authority, and its answer
     answer_seconds_per_client: MaybeSeconds = 0.0  # of the total, beside these
     clients_open: bool = False  # with that answer
     pool_seconds: SecondsByThreads = field(default_factory=dict)
-    """Of making a randomiser ahead, by number of threads; a round pays for it as far as the client was not idle."""
+    """Of making a randomiser ahead, by number of threads.
+
+    A round pays for it as far as the client was not idle.
+    """
 
     @property
     def serial_share(self) -> float:
@@ -179,7 +185,10 @@ def _on_cores(work: FloatVector, fleet: Fleet, serial: float) -> FloatVector:
 
 
 def speedup(cores: Any, serial: float) -> FloatVector:
-    """Return how many times faster ``cores`` cores are than one, by Amdahl's law; below one core, the part of it."""
+    """Return how many times faster ``cores`` cores are than one, by Amdahl's law.
+
+    Below one core, the part of it.
+    """
     count = np.asarray(cores, dtype=np.float64)
     more: FloatVector = 1.0 / (serial + (1.0 - serial) / np.maximum(count, 1.0))
     return np.minimum(count, more)
@@ -225,8 +234,9 @@ class DeviceProfile:
         if self.model is not None:
             tables[f"{self.model.name} trains"] = self.model.train_seconds_per_sample
         return [
-            f"{what} {seconds[more] / seconds[fewer]:.2f} times as slowly with {more} threads as with {fewer}. "
-            "Calibrate again while nothing else runs; if that does not help, give clients of this kind fewer cores."
+            f"{what} {seconds[more] / seconds[fewer]:.2f} times as slowly with {more} threads as with "
+            f"{fewer}. Calibrate again while nothing else runs; if that does not help, give clients of this "
+            "kind fewer cores."
             for what, seconds in tables.items()
             for fewer, more in pairwise(sorted(seconds))
             if seconds[more] > _SLOWER * seconds[fewer]
@@ -304,14 +314,19 @@ _SMALLEST_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class SensitivityCurve:
-    """Cumulated share of the sensitivity over the share of positions, most sensitive first; both from 0 to 1."""
+    """Cumulated share of the sensitivity over the share of positions, most sensitive first.
+
+    Both from 0 to 1.
+    """
 
     position_shares: tuple[float, ...]
     sensitivity_shares: tuple[float, ...]
 
     @classmethod
     def log_normal(cls, deviation: float = 2.0) -> SensitivityCurve:
-        """Return the curve of log-normal scores; ``deviation`` is that of the natural logarithm, 0 for equal scores.
+        """Return the curve of log-normal scores.
+
+        ``deviation`` is that of the natural logarithm, 0 for equal scores.
 
         The share of the top q is Phi(deviation - z) with Phi(z) = 1 - q.
         """
@@ -329,7 +344,10 @@ class SensitivityCurve:
         return ratios
 
     def best_ratio(self, cost_weight: float = 1.0) -> float:
-        """Return the share of positions whose gain exceeds their cost: what eq. 9 chooses without constraints."""
+        """Return the share of positions whose gain exceeds their cost: what eq.
+
+        9 chooses without constraints.
+        """
         widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
         return float(widths[gains > cost_weight * widths].sum())
 
@@ -338,8 +356,8 @@ class SensitivityCurve:
 class MaskSettings(Settings):
     """What decides the sizes of masks.
 
-    A client must encrypt the share 1 - C exp(-B alpha) of the sensitivity (SenseCrypt, eq. 7). The defaults of C and B
-    are the paper's for FMNIST; for CIFAR-10 it has C = 0.5 and B = 2 (section 4.1).
+    A client must encrypt the share 1 - C exp(-B alpha) of the sensitivity (SenseCrypt, eq. 7). The defaults
+    of C and B are the paper's for FMNIST; for CIFAR-10 it has C = 0.5 and B = 2 (section 4.1).
     """
 
     exposed_share: Annotated[
@@ -351,15 +369,16 @@ class MaskSettings(Settings):
     uniform_ratio: Annotated[
         Share | None,
         about(
-            "Share of the parameters that mask-crypt and fedml-he encrypt at every client; default: as many as the "
-            "union of sense-crypt's masks over the whole fleet, at which its paper compares (section 4.2)."
+            "Share of the parameters that mask-crypt and fedml-he encrypt at every client; default: as many "
+            "as the union of sense-crypt's masks over the whole fleet, at which its paper compares (section "
+            "4.2)."
         ),
     ] = None
     mask_overlap: Annotated[
         Probability,
         about(
-            "Where the union of sense-crypt's masks lies between the largest one (1: nested masks, as equal scores "
-            "give) and that of independent ones (0)."
+            "Where the union of sense-crypt's masks lies between the largest one (1: nested masks, as equal "
+            "scores give) and that of independent ones (0)."
         ),
     ] = 0.5
     """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py); see also
@@ -367,8 +386,8 @@ class MaskSettings(Settings):
     cost_weight: Annotated[
         Positive,
         about(
-            "Of sense-crypt: what a position costs over what it protects (eq. 9); inf to encrypt as little as the "
-            "constraints allow.",
+            "Of sense-crypt: what a position costs over what it protects (eq. 9); inf to encrypt as little "
+            "as the constraints allow.",
             symbol="beta_1 / beta_2",
             words={"inf": math.inf},
         ),
@@ -403,7 +422,10 @@ class EncryptionPlan:
 
 
 def simulated_method(name: str) -> NamedMethod:
-    """Return what a method's class says. Raises ParameterError where that is not how much its clients encrypt."""
+    """Return what a method's class says.
+
+    Raises ParameterError where that is not how much its clients encrypt.
+    """
     stated = named_method(name)
     if stated.masks not in get_args(Masks):
         raise ParameterError(
@@ -418,9 +440,9 @@ def plan_encryption(
 ) -> EncryptionPlan:
     """Say what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
 
-    Budgets are those of SenseCrypt (section 3.2), with masks (eqs. 6 to 9) of each cluster; clients of a scheme whose
-    ciphertexts take no plain numbers encrypt their cluster's union instead. One share is for all, of a mask that they
-    agree on. Raises ParameterError as :func:`simulated_method` does.
+    Budgets are those of SenseCrypt (section 3.2), with masks (eqs. 6 to 9) of each cluster; clients of a
+    scheme whose ciphertexts take no plain numbers encrypt their cluster's union instead. One share is for
+    all, of a mask that they agree on. Raises ParameterError as :func:`simulated_method` does.
     """
     stated = simulated_method(method)
     chosen = settings or MaskSettings()
@@ -445,7 +467,10 @@ def plan_encryption(
 
 
 def fleet_budgets(fleet: Fleet) -> FloatVector:
-    """Return alpha of each client; ciphertexts go up (Algorithm 3), so the way up is the bandwidth that counts."""
+    """Return alpha of each client.
+
+    Ciphertexts go up (Algorithm 3), so the way up is the bandwidth that counts.
+    """
     return sense_crypt_budgets(fleet.upload_bytes_per_second, fleet.cores * fleet.core_rate, fleet.clusters)
 
 
@@ -552,7 +577,8 @@ def paper_fleet() -> Fleet:
 def paper_cost_model() -> CostModel:
     """Return the paper's costs, of this fleet with masks of log-normal scores (C = 0.5 and B = 2, as for CIFAR-10)."""
     fleet = paper_fleet()
-    # A plan needs to know only that a ciphertext holds one value and takes plain numbers; its costs are what follows.
+    # A plan needs to know only that a ciphertext holds one value and takes plain numbers; its costs are what
+    # follows.
     single = SchemeProfile("single values", "", 1, 1.0, {1: 0.0}, 0.0, 0.0, adds_clear_values=True)
     return paper_costs(fleet, plan_encryption("sense-crypt", fleet, single, _CIFAR_10))
 
@@ -592,8 +618,8 @@ class CostSource:
             for path, other in own.items():
                 if name not in other.scheme_names:
                     raise ParameterError(
-                        f"the device profile {path}, which a client names, lacks {name}: calibrate it there, or leave "
-                        "it out by --scheme"
+                        f"the device profile {path}, which a client names, lacks {name}: calibrate it there, "
+                        "or leave it out by --scheme"
                     )
                 clients[path] = other.cost_model(name)
                 shapes = [
@@ -649,13 +675,13 @@ class CostSource:
         measured = self.profile.model
         if measured is None:
             said = (
-                "training is counted as taking no time. State train_core_seconds_per_sample in the fleet file, or "
-                "calibrate with --model."
+                "training is counted as taking no time. State train_core_seconds_per_sample in the fleet "
+                "file, or calibrate with --model."
             )
         else:
             said = (
-                f"training takes what {measured.name} with {measured.parameters:,} parameters took, another number "
-                "than the fleet's model has."
+                f"training takes what {measured.name} with {measured.parameters:,} parameters took, another "
+                "number than the fleet's model has."
             )
         doubtful = [
             fleet.name

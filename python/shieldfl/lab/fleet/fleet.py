@@ -91,8 +91,8 @@ class ClientKind(Settings):
     core_speed: Annotated[
         Positive,
         about(
-            "Of one core, in cores of the machine that the costs are of. A ratio of clock rates will do where there is "
-            "no better figure; two calibrated profiles give it exactly."
+            "Of one core, in cores of the machine that the costs are of. A ratio of clock rates will do "
+            "where there is no better figure; two calibrated profiles give it exactly."
         ),
     ] = 1.0
     latency_seconds: Annotated[
@@ -104,8 +104,8 @@ class ClientKind(Settings):
     idle_seconds: Annotated[
         NotNegative,
         about(
-            "Between two rounds, with nothing to do: randomisers of a pooled scheme that are made in it cost the round "
-            "nothing.",
+            "Between two rounds, with nothing to do: randomisers of a pooled scheme that are made in it cost "
+            "the round nothing.",
             key="idle",
             units=SECONDS,
         ),
@@ -113,8 +113,8 @@ class ClientKind(Settings):
     profile: Annotated[
         str,
         about(
-            "The path of its own device profile, relative to the fleet file; by default it has the one that the costs "
-            "of all others are of."
+            "The path of its own device profile, relative to the fleet file; by default it has the one that "
+            "the costs of all others are of."
         ),
     ] = ""
     cluster: Annotated[
@@ -128,7 +128,10 @@ def _of_clients(of_kind: Callable[[ClientKind], float]) -> cached_property[Float
 
 @dataclass(frozen=True)
 class Fleet:
-    """Clients, the model they train, and the aggregator. Vectors have one entry for each client, in file order."""
+    """Clients, the model they train, and the aggregator.
+
+    Vectors have one entry for each client, in file order.
+    """
 
     name: str
     model: Model
@@ -186,7 +189,10 @@ _LINKS = ("upload", "download")
 
 
 def load_fleet(path: str | Path) -> Fleet:
-    """Read a fleet file; the name of the file is the fleet's where it states none. Raises as :func:`parse_fleet`."""
+    """Read a fleet file; the name of the file is the fleet's where it states none.
+
+    Raises as :func:`parse_fleet`.
+    """
     return parse_fleet(read_text(path, "fleet file"), Path(path).stem, Path(path).parent)
 
 
@@ -194,9 +200,9 @@ def parse_fleet(text: str, default_name: str = "fleet", folder: Path | None = No
     """Make a fleet of the text of a fleet file.
 
     ``[model]``, ``[training]``, ``[aggregator]`` and each ``[[client]]`` have the settings of :class:`Model`,
-    ``Training``, ``Aggregator`` and ``ClientKind``. A client may state ``bandwidth`` for both directions, and need not
-    have a name; its profile's path is relative to ``folder``. Raises ParameterError that names the client, the key and
-    what is allowed.
+    ``Training``, ``Aggregator`` and ``ClientKind``. A client may state ``bandwidth`` for both directions, and
+    need not have a name; its profile's path is relative to ``folder``. Raises ParameterError that names the
+    client, the key and what is allowed.
     """
     document = parse_toml(text, _SECTIONS, "the fleet file")
     clients = tables_of(document, "client")

@@ -41,8 +41,8 @@ class SimulationSettings(MaskSettings):
     rounds: Annotated[
         Count | None,
         about(
-            "Number of rounds of each fleet. By default 100 where clients may drop out, and else one, since nothing "
-            "else is random.",
+            "Number of rounds of each fleet. By default 100 where clients may drop out, and else one, since "
+            "nothing else is random.",
             panel=_ROUNDS,
         ),
     ] = None
@@ -220,7 +220,8 @@ def remarks(one: FleetSummary) -> list[str]:
     lines, rounds = [], f"{one.rounds:,} round{'' if one.rounds == 1 else 's'}"
     if one.clients_short_of_budget:
         lines.append(
-            f"budgets smaller than what security asks for: {one.clients_short_of_budget:,} of {one.clients:,} clients"
+            f"budgets smaller than what security asks for: {one.clients_short_of_budget:,} of "
+            f"{one.clients:,} clients"
         )
     if one.dropouts:
         wasted = seconds_text(one.wasted_seconds)

@@ -1,9 +1,10 @@
 """Rounds of a fleet, computed: each client's timeline, and what the round waits for.
 
-A client trains, scores, selects, encrypts and uploads, one after the other. The aggregator adds updates as they arrive
-or, if the cost model says so, when the last is there. It waits for every client until that client's update has arrived
-or its link is lost; then the key authority opens the total and the clients download the model. Clusters run side by
-side on equal parts of the aggregator. Nothing is random but dropouts.
+A client trains, scores, selects, encrypts and uploads, one after the other. The aggregator adds updates as
+they arrive or, if the cost model says so, when the last is there. It waits for every client until that
+client's update has arrived or its link is lost; then the key authority opens the total and the clients
+download the model. Clusters run side by side on equal parts of the aggregator. Nothing is random but
+dropouts.
 
 A plan says what a fleet can encrypt within a target round time, under which scheme, and what limits it.
 """
@@ -48,8 +49,8 @@ BoolArray = NDArray[np.bool_]
 class FleetRounds:
     """R rounds of K clients in G clusters. Times are seconds from the start of the client's round.
 
-    ``stages``, ``download`` and ``idle`` of a client add up to the round of its cluster; for one that drops out,
-    ``stages`` add up to the time until then, which is wasted.
+    ``stages``, ``download`` and ``idle`` of a client add up to the round of its cluster; for one that drops
+    out, ``stages`` add up to the time until then, which is wasted.
     """
 
     fleet: Fleet
@@ -143,8 +144,9 @@ def simulate_plan(
 ) -> FleetRounds:
     """Compute rounds of a fleet whose clients encrypt by a plan.
 
-    ``seed`` decides who drops out and when: in each round independently, with the client's probability, at a moment
-    that is uniform over its way to the complete upload. Raises ParameterError for settings out of range.
+    ``seed`` decides who drops out and when: in each round independently, with the client's probability, at a
+    moment that is uniform over its way to the complete upload. Raises ParameterError for settings out of
+    range.
     """
     rounds = as_count(rounds, "rounds")
     generator = np.random.default_rng(as_unsigned(seed, "seed"))
@@ -226,7 +228,10 @@ class Limit:
     """What would have to be faster."""
 
     step: str
-    """One of ``STAGES``, ``aggregate``, ``open`` or ``download``; ``nothing`` where everything is encrypted in time."""
+    """One of ``STAGES``, ``aggregate``, ``open`` or ``download``.
+
+    ``nothing`` where everything is encrypted in time.
+    """
     client: str | None  # None for the aggregator's and the key authority's
     seconds: float
 
@@ -249,7 +254,10 @@ class SchemePlan:
     update_seconds: tuple[float, ...]  # of each client, until its update has arrived
     round_seconds: float
     least_round_seconds: float
-    """The shortest that was found; with all values where a ciphertext has fewer bytes than they have in the clear."""
+    """The shortest that was found.
+
+    With all values where a ciphertext has fewer bytes than they have in the clear.
+    """
     limit: Limit
     bytes_up: float
     pool_seconds: float = 0.0  # the longest that a client makes randomisers for a round, idle or not
@@ -301,10 +309,11 @@ def plan_round(
 ) -> Recommendation:
     """Recommend a scheme and each client's budget for a target round time.
 
-    For each scheme, every client gets the largest mask with which the whole round is over in time, under a cap that is
-    equal for all. Masks are taken to be nested, so that the largest one is the union, and dropouts are left out. The
-    best scheme is the one whose slowest client encrypts most, then the one with the largest mask, then the one with the
-    shortest round; where none meets the target, the one that comes closest. Raises ParameterError for no schemes.
+    For each scheme, every client gets the largest mask with which the whole round is over in time, under a
+    cap that is equal for all. Masks are taken to be nested, so that the largest one is the union, and
+    dropouts are left out. The best scheme is the one whose slowest client encrypts most, then the one with
+    the largest mask, then the one with the shortest round; where none meets the target, the one that comes
+    closest. Raises ParameterError for no schemes.
     """
     if not costs:
         raise ParameterError("a plan needs the costs of at least one scheme")

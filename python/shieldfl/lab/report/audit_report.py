@@ -46,16 +46,19 @@ from shieldfl.lab.report.page import (
 from shieldfl.quantities import MISSING
 
 MEANINGS = {
-    "LnAcc": "Label number accuracy: the share of the classes of which the attack says right how many samples there "
-    "are, 0 to 1. Chance is the best that one number, the same for every class, comes to, in hindsight.",
-    "IIP": "Image identification precision: the share of the recovered images whose nearest, in a pool of the client's "
-    "images and public ones, is one of the client's, 0 to 1. Chance is the client's share of that pool.",
-    "correlation": "Of the shares of the classes that are predicted of clients with the true ones, both without the "
-    "mean of the clients that the attacker learned from, -1 to 1. Chance is 0.",
-    "TPR at 1 % FPR": "The share of a model's training samples that are found where one in a hundred others is taken "
-    "for one, 0 to 1. Chance is 1 %.",
-    "values told": "The share of a client's encrypted values that a lie of the aggregator's tells, to a hundredth of "
-    "their root mean square, 0 to 1. Chance is what the mean of all clients tells, as an honest round opens it.",
+    "LnAcc": "Label number accuracy: the share of the classes of which the attack says right how many "
+    "samples there are, 0 to 1. Chance is the best that one number, the same for every class, comes to, in "
+    "hindsight.",
+    "IIP": "Image identification precision: the share of the recovered images whose nearest, in a pool of "
+    "the client's images and public ones, is one of the client's, 0 to 1. Chance is the client's share of "
+    "that pool.",
+    "correlation": "Of the shares of the classes that are predicted of clients with the true ones, both "
+    "without the mean of the clients that the attacker learned from, -1 to 1. Chance is 0.",
+    "TPR at 1 % FPR": "The share of a model's training samples that are found where one in a hundred others "
+    "is taken for one, 0 to 1. Chance is 1 %.",
+    "values told": "The share of a client's encrypted values that a lie of the aggregator's tells, to a "
+    "hundredth of their root mean square, 0 to 1. Chance is what the mean of all clients tells, as an honest "
+    "round opens it.",
 }
 """What figures are, by name, and chance beside them."""
 LIMITS = "An attack that fails proves nothing: a better one may not. What was not attacked is not safe."
@@ -147,20 +150,20 @@ _CELLS = (
 )
 _WORDS = Terms(
     {
-        "all": "No less than the same attack gets for the aggregator under plain averaging, which protects nothing, by "
-        "95 % intervals that overlap. It need not be all data.",
+        "all": "No less than the same attack gets for the aggregator under plain averaging, which protects "
+        "nothing, by 95 % intervals that overlap. It need not be all data.",
         "some": "Above chance: the 95 % interval of the figure begins above it.",
         "chance": "This attack got no more than a guess. That proves nothing of other attacks.",
-        "nothing received": "No value of a client's update, and no sum with it, came to this party: there was nothing "
-        "to attack.",
+        "nothing received": "No value of a client's update, and no sum with it, came to this party: there "
+        "was nothing to attack.",
         "too few trials, does not apply, not attacked": "Nothing is known. It is not safe.",
     },
     "verdict",
 )
 _INTERVALS = "Intervals are bootstrapped over the tries. Of few tries they are too narrow."
 _CHART = (
-    "For the aggregator and, below it, for the party with the most above chance where that is another. A figure is "
-    "above chance where its interval begins to the right of the upright line."
+    "For the aggregator and, below it, for the party with the most above chance where that is another. A "
+    "figure is above chance where its interval begins to the right of the upright line."
 )
 _IMAGES = (
     "Of the first try, for the party that the most was recovered for, by the share of what chance leaves. "

@@ -50,16 +50,17 @@ _MOST_BARS = 20
 _LONGEST_NAME = 24
 """Characters; pictures shorten longer ones."""
 _TERMS = {
-    "Round and update": "Means over the rounds. A round goes from its start until the last client has the new model; "
-    "“update” ends when the slowest client's update has arrived, before it is added up and opened.",
-    "Index": "The straggler index: the slowest client's time until its update has arrived, divided by the median "
-    "client's. “Slowest” names the client with the longest mean time.",
+    "Round and update": "Means over the rounds. A round goes from its start until the last client has the "
+    "new model; “update” ends when the slowest client's update has arrived, before it is added up and "
+    "opened.",
+    "Index": "The straggler index: the slowest client's time until its update has arrived, divided by the "
+    "median client's. “Slowest” names the client with the longest mean time.",
     "Idle and wait": "What clients spend waiting for others, for the aggregator and for the key authority.",
     "Up and down": "Bytes of all clients together in a round; in the tables of clients, of each.",
-    "Encrypted and union": "The smallest and largest share of the parameters that a client encrypts, and the share in "
-    "which the largest cluster's total is encrypted.",
-    "Short of budget": "Clients whose budget is smaller than what security asks for; they encrypt what security asks "
-    "for.",
+    "Encrypted and union": "The smallest and largest share of the parameters that a client encrypts, and the "
+    "share in which the largest cluster's total is encrypted.",
+    "Short of budget": "Clients whose budget is smaller than what security asks for; they encrypt what "
+    "security asks for.",
 }
 
 

@@ -1,4 +1,7 @@
-"""Files that are there as a whole or not at all, as JSON and CSV and line by line; folders that do not stay empty."""
+"""Files that are there as a whole or not at all, as JSON and CSV and line by line.
+
+Folders that do not stay empty.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from typing import Any
 def write_whole(path: Path, contents: str | bytes) -> None:
     """Write a file, text as UTF-8, so that whoever looks sees the old one or the new one, never a part.
 
-    A disk that is full leaves the old one too. What is no regular file, such as a pipe, is written to as it is. Raises
-    OSError, which names the file.
+    A disk that is full leaves the old one too. What is no regular file, such as a pipe, is written to as it
+    is. Raises OSError, which names the file.
     """
     data = contents.encode("utf-8") if isinstance(contents, str) else contents
     try:
@@ -57,13 +60,19 @@ def csv_text(lines: Iterable[Mapping[str, Any]]) -> str:
 
 
 class LineFile:
-    """Lines of text, UTF-8: one that was written as a whole stays, whatever ends the process. Raises OSError."""
+    """Lines of text, UTF-8: one that was written as a whole stays, whatever ends the process.
+
+    Raises OSError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def whole_lines(self) -> list[bytes]:
-        """Return the lines that there are, without their ends; one that was cut off as it was written is dropped."""
+        """Return the lines that there are, without their ends.
+
+        One that was cut off as it was written is dropped.
+        """
         if not self.path.exists():
             return []
         lines = self.path.read_bytes().splitlines(keepends=True)
@@ -81,7 +90,10 @@ class LineFile:
 
 @contextmanager
 def kept_folder(path: Path) -> Iterator[None]:
-    """Make a folder, and remove what was made of it at the end where nothing was put there. Raises OSError."""
+    """Make a folder, and remove what was made of it at the end where nothing was put there.
+
+    Raises OSError.
+    """
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:

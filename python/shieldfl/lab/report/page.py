@@ -1,9 +1,9 @@
 """The one page of all reports, its figures, and the files beside it.
 
-A page has a head, and sections of texts, tables, drawings, facts and what can be folded away. Colours of figures are
-Okabe and Ito's, which colour-blind readers can tell apart. None of matplotlib's global state is used. Files repeat
-exactly. Inside a page text stays text, in the page's font, and what depends on the background follows the page's
-colours, so that one drawing serves light and dark screens.
+A page has a head, and sections of texts, tables, drawings, facts and what can be folded away. Colours of
+figures are Okabe and Ito's, which colour-blind readers can tell apart. None of matplotlib's global state is
+used. Files repeat exactly. Inside a page text stays text, in the page's font, and what depends on the
+background follows the page's colours, so that one drawing serves light and dark screens.
 """
 
 from __future__ import annotations

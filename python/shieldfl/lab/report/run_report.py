@@ -168,8 +168,8 @@ PLOTS = (
     Plot(
         "accuracy",
         "Models on the test set",
-        "Solid: the global model. Dashed: the mean of the clients' own merged models, where it differs. Of many "
-        "methods each has its own panel, where grey is all the others.",
+        "Solid: the global model. Dashed: the mean of the clients' own merged models, where it differs. Of "
+        "many methods each has its own panel, where grey is all the others.",
         _draw_measured,
     ),
     Plot("zones", "Zones", "How the parameters are protected: means over the rounds.", _draw_zones),
@@ -183,27 +183,29 @@ PLOTS = (
 
 
 _TERMS = {
-    "Accuracy": "On the test set, twice: of the global model, and as the mean over all clients of their merged models, "
-    "in which a client keeps its own values on its personalised positions. Both are the same where nothing is "
-    "personalised.",
-    "Zones": "Every parameter of a client is in one zone. Encrypted values are summed under encryption, and only sums "
-    "of several clients are ever opened. Personalised values stay with the client. Noise values are sent with noise "
-    "added, clear ones as they are. Personalised and noise zones differ between clients, so shares are means over the "
-    "clients of a round.",
-    "Time": "What a stage took all roles together: the work of the clients is added up, though in a real federation "
-    "they work at the same time, each on its own machine. Methods that train alike share one figure for training, the "
-    "median of theirs, so that what differs between them is protection. “Time a round” is wall-clock time on this "
-    "machine with all roles in one process, without evaluation and without a network. Both are means over the rounds "
-    "after the first. Where kinds of rounds alternate, the first counts like the others.",
-    "Bytes": "All messages of a round that one client sends and receives, as they would travel, headers included; a "
-    "mean over the clients of a round, and over the rounds after the first.",
-    "ε and δ": "Privacy loss over all rounds so far, for a whole client or for one sample, and against whom, as the "
-    "table says; a method's note says what it counts. Figures for different units cannot be compared. ∞ means that "
-    "values, or a mask that follows from them, or, where the aggregator opens sums, a sum were readable without noise, "
-    "or that something was sent that depends on a sum opened without noise. – means that nothing readable was sent: "
-    "encryption has no ε.",
-    "Hidden from the aggregator": "The share that is encrypted of all parameters' values that were sent, and what else "
-    "is readable, such as a mask. Values with noise, and updates from synthetic data, are not hidden.",
+    "Accuracy": "On the test set, twice: of the global model, and as the mean over all clients of their "
+    "merged models, in which a client keeps its own values on its personalised positions. Both are the same "
+    "where nothing is personalised.",
+    "Zones": "Every parameter of a client is in one zone. Encrypted values are summed under encryption, and "
+    "only sums of several clients are ever opened. Personalised values stay with the client. Noise values "
+    "are sent with noise added, clear ones as they are. Personalised and noise zones differ between clients, "
+    "so shares are means over the clients of a round.",
+    "Time": "What a stage took all roles together: the work of the clients is added up, though in a real "
+    "federation they work at the same time, each on its own machine. Methods that train alike share one "
+    "figure for training, the median of theirs, so that what differs between them is protection. “Time a "
+    "round” is wall-clock time on this machine with all roles in one process, without evaluation and without "
+    "a network. Both are means over the rounds after the first. Where kinds of rounds alternate, the first "
+    "counts like the others.",
+    "Bytes": "All messages of a round that one client sends and receives, as they would travel, headers "
+    "included; a mean over the clients of a round, and over the rounds after the first.",
+    "ε and δ": "Privacy loss over all rounds so far, for a whole client or for one sample, and against whom, "
+    "as the table says; a method's note says what it counts. Figures for different units cannot be compared. "
+    "∞ means that values, or a mask that follows from them, or, where the aggregator opens sums, a sum were "
+    "readable without noise, or that something was sent that depends on a sum opened without noise. – means "
+    "that nothing readable was sent: encryption has no ε.",
+    "Hidden from the aggregator": "The share that is encrypted of all parameters' values that were sent, and "
+    "what else is readable, such as a mask. Values with noise, and updates from synthetic data, are not "
+    "hidden.",
 }
 
 

@@ -70,7 +70,10 @@ def describe_run(result: RunResult) -> str:
 
 
 def compared_texts(values: Sequence[float], text: Callable[[float], str]) -> tuple[str, ...]:
-    """Write values, all but the first with how many times the first they are; times vary, and get two digits."""
+    """Write values, all but the first with how many times the first they are.
+
+    Times vary, and get two digits.
+    """
     cells = [text(value) for value in values]
     for i in range(1, len(values)):
         if ratio := ratio_text(values[i], values[0], 2 if text is seconds_text else 3):
@@ -254,8 +257,8 @@ def footnotes(result: RunResult) -> list[tuple[str, str]]:
         if math.isfinite(method.last.epsilon) and method.privacy_unit:
             whom = (method.privacy_adversary or "an adversary that its page names").partition(",")[0]
             parts.append(
-                f"ε of {epsilon_text(method.last.epsilon)} at δ = {method.delta:g} protects a {method.privacy_unit} "
-                f"in all rounds together, against {whom}"
+                f"ε of {epsilon_text(method.last.epsilon)} at δ = {method.delta:g} protects a "
+                f"{method.privacy_unit} in all rounds together, against {whom}"
             )
         if notes := method.notes[1:]:
             parts.append(notes[-1] + (f" ({len(notes) - 1} more in the notes)" if len(notes) > 1 else ""))

@@ -79,8 +79,8 @@ class Spread(NamedTuple):
     def mean_without_extremes(self) -> float:
         """The mean without the least and the largest value, as Alt-FL's section VII reports ten runs of each setting.
 
-        NaN, as of a seed that had not converged, counts as the largest. Raises ParameterError for fewer than three
-        seeds.
+        NaN, as of a seed that had not converged, counts as the largest. Raises ParameterError for fewer than
+        three seeds.
         """
         if len(self.values) < 3:
             raise ParameterError(
@@ -217,13 +217,14 @@ class ComparedRuns:
         Parameters
         ----------
         method : one of :attr:`methods`.
-        name : one of :attr:`metrics`, of the global model after the last round; ``"best_accuracy"`` of all rounds;
-            ``"matched_accuracy"``; ``"bytes_up"`` or ``"bytes_down"``, of a client in a round; ``"seconds"``
-            of a round; ``"epsilon"``; ``"converged_round"``, ``"bytes_to_convergence"`` of a client and
-            ``"seconds_to_convergence"``, NaN for a seed that had not converged; or another one of experiment
-            files.
+        name : one of :attr:`metrics`, of the global model after the last round; ``"best_accuracy"`` of all
+            rounds; ``"matched_accuracy"``; ``"bytes_up"`` or ``"bytes_down"``, of a client in a round;
+            ``"seconds"`` of a round; ``"epsilon"``; ``"converged_round"``, ``"bytes_to_convergence"`` of a
+            client and ``"seconds_to_convergence"``, NaN for a seed that had not converged; or another one of
+            experiment files.
 
-        NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
+        NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another
+        one.
         """
         if name not in self.metrics and name not in _OF_RUNS:
             known = ", ".join([*self.metrics, *_OF_RUNS])
@@ -248,14 +249,16 @@ class ComparedRuns:
     def state_dict(
         self, method: str, seed: int | None = None, *, client: int | None = None, cluster: int | None = None
     ) -> dict[str, torch.Tensor]:
-        """Return a copy of a last model, for ``module.load_state_dict``; by default the global one of the first seed.
+        """Return a copy of a last model, for ``module.load_state_dict``.
 
-        Its names are those of the model that the method trained, which may have other layers than the given one.
-        ``client``, a number from 0, asks for its merged model, which has the values that it keeps;
+        By default the global one of the first seed.
+
+        Its names are those of the model that the method trained, which may have other layers than the given
+        one. ``client``, a number from 0, asks for its merged model, which has the values that it keeps;
         ``cluster`` for the model of a cluster, whose number may be left out where there is one.
 
-        Raises ParameterError where there is no such model, where clusters or clients have models of their own and
-        neither is named, and where the method ended in another process.
+        Raises ParameterError where there is no such model, where clusters or clients have models of their own
+        and neither is named, and where the method ended in another process.
         """
         seed = self.seeds[0] if seed is None else as_unsigned(seed, "seed")
         if seed not in self.seeds:
@@ -265,8 +268,8 @@ class ComparedRuns:
         models = self.models.get((seed, method))
         if models is None:
             raise ParameterError(
-                f"there are no models of {method} with seed {seed}: its run ended in an earlier process, or was read "
-                "from a file; run it again to have them"
+                f"there are no models of {method} with seed {seed}: its run ended in an earlier process, or "
+                "was read from a file; run it again to have them"
             )
         return models.state(client, cluster)
 
@@ -346,7 +349,10 @@ class ComparedRuns:
         return "\n".join(lines) + "\n"
 
     def figures(self) -> dict[str, Figure]:
-        """Draw the report's plots of the first seed's run, by name. Raises ModuleNotFoundError without matplotlib."""
+        """Draw the report's plots of the first seed's run, by name.
+
+        Raises ModuleNotFoundError without matplotlib.
+        """
         require("matplotlib")
         from shieldfl.lab.report.run_report import PLOTS
 
@@ -376,8 +382,9 @@ def _is_short(run: RunResult, result: MethodResult) -> bool:
 class PaperFigure(Settings):
     """One published figure.
 
-    Raises ParameterError for a figure that is not in :data:`FIGURES`, or numbers that are none. Where ``against`` names
-    another method, the figure is that method's, divided by ``method``'s: how many times less it takes.
+    Raises ParameterError for a figure that is not in :data:`FIGURES`, or numbers that are none. Where
+    ``against`` names another method, the figure is that method's, divided by ``method``'s: how many times
+    less it takes.
     """
 
     source: Annotated[Text, about("Paper and table.")]
@@ -460,7 +467,8 @@ class Experiment:
 def load_experiment(path: str | Path) -> Experiment:
     """Read an experiment file.
 
-    Raises DataError for a file that cannot be read, ParameterError as :func:`parse_experiment`, with the file's name.
+    Raises DataError for a file that cannot be read, ParameterError as :func:`parse_experiment`, with the
+    file's name.
     """
     text = read_text(path, "experiment file")
     try:
@@ -472,12 +480,12 @@ def load_experiment(path: str | Path) -> Experiment:
 def parse_experiment(text: str) -> Experiment:
     """Make an experiment of the text of an experiment file.
 
-    ``methods`` lists names of methods, or is ``"all"`` for those of this package. ``title`` may say what it is.
-    ``[run]`` may have the settings of :class:`shieldfl.lab.simulation.config.RunConfig`, ``[settings.METHOD]`` that
-    method's, and each ``[[paper]]`` has those of :class:`PaperFigure`.
+    ``methods`` lists names of methods, or is ``"all"`` for those of this package. ``title`` may say what it
+    is. ``[run]`` may have the settings of :class:`shieldfl.lab.simulation.config.RunConfig`,
+    ``[settings.METHOD]`` that method's, and each ``[[paper]]`` has those of :class:`PaperFigure`.
 
-    Raises ParameterError that names the table and the key: for text that is not TOML, unknown or missing keys,
-    unknown methods, and values of another type or out of range.
+    Raises ParameterError that names the table and the key: for text that is not TOML, unknown or missing
+    keys, unknown methods, and values of another type or out of range.
     """
     document = parse_toml(text, _SECTIONS, "the file")
     methods, title = document.get("methods"), document.get("title", "")

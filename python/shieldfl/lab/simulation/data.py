@@ -1,9 +1,10 @@
 """Data sets by name, which samples of them each client gets, and synthetic samples beside them.
 
-By name there are scikit-learn's digits, and local folders of MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100. Nothing is
-downloaded. Pixels are scaled to [0, 1], then normalised per channel with fixed numbers: mean and standard deviation of
-the published training set, to four digits, whatever files were found. What is computed from the samples at hand would
-tell of each of them, and no noise covers it. A partition is the same every time for a seed.
+By name there are scikit-learn's digits, and local folders of MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100.
+Nothing is downloaded. Pixels are scaled to [0, 1], then normalised per channel with fixed numbers: mean and
+standard deviation of the published training set, to four digits, whatever files were found. What is computed
+from the samples at hand would tell of each of them, and no noise covers it. A partition is the same every
+time for a seed.
 """
 
 from __future__ import annotations
@@ -345,8 +346,8 @@ def dirichlet_partition(labels: npt.ArrayLike, clients: int, alpha: float, seed:
     SelectiveShield, section 5: a small alpha gives clients that see few classes; an infinite one deals the
     shuffled samples out evenly. A client left without any gets one from the client that has most.
 
-    Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once. Raises
-    ParameterError for more clients than samples.
+    Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once.
+    Raises ParameterError for more clients than samples.
     """
     classes, clients = _classes(labels), as_count(clients, "clients")
     if not as_real(alpha, "alpha") > 0.0:
@@ -380,12 +381,13 @@ def grouped_partition(
 ) -> list[IndexArray]:
     """Share samples out so that clients form groups, each with consecutive classes of its own.
 
-    SenseCrypt's section 4.1 and appendix D: within a group data are alike, between groups no class is shared. There are
-    as few groups as keep each at ``classes_per_client`` classes, or fewer where the classes do not divide; consecutive
-    clients form a group, and the samples of each class are dealt out evenly within its group, by the seed.
+    SenseCrypt's section 4.1 and appendix D: within a group data are alike, between groups no class is shared.
+    There are as few groups as keep each at ``classes_per_client`` classes, or fewer where the classes do not
+    divide; consecutive clients form a group, and the samples of each class are dealt out evenly within its
+    group, by the seed.
 
-    Returns positions as :func:`dirichlet_partition` does. Raises ParameterError for fewer clients than groups, or a
-    client that is left without samples.
+    Returns positions as :func:`dirichlet_partition` does. Raises ParameterError for fewer clients than
+    groups, or a client that is left without samples.
     """
     classes, clients = _classes(labels), as_count(clients, "clients")
     classes_per_client = as_count(classes_per_client, "classes_per_client")
@@ -393,8 +395,8 @@ def grouped_partition(
     groups = max(1, math.ceil(present.size / classes_per_client))
     if clients < groups:
         raise ParameterError(
-            f"{present.size} classes, {classes_per_client} for each client, make {groups} groups, and there are "
-            f"{clients} clients: use more clients, or more classes_per_client"
+            f"{present.size} classes, {classes_per_client} for each client, make {groups} groups, and there "
+            f"are {clients} clients: use more clients, or more classes_per_client"
         )
     generator = np.random.default_rng(as_unsigned(seed, "seed"))
     pieces = [[np.empty(0, np.int64)] for _ in range(clients)]

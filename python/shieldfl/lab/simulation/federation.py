@@ -55,8 +55,8 @@ def training_device(name: str) -> torch.device:
 _WORTH_SHARING = 50_000_000
 """Products of a batch's forward pass that are worth a second thread: with the backward pass, some 5 ms on one core.
 
-torch's threads meet after every operation, of which a step has dozens, and wait for the slowest: on a machine that also
-does other things, for one that does not run.
+torch's threads meet after every operation, of which a step has dozens, and wait for the slowest: on a machine
+that also does other things, for one that does not run.
 """
 
 
@@ -73,8 +73,8 @@ def torch_threads(threads: int) -> Iterator[None]:
 def threads_worth(model: nn.Module, features: torch.Tensor, batch_size: int, most: int) -> int:
     """Return how many threads a training step is worth: the most that there may be, or 1 for a small model.
 
-    Decided by model, shape of a sample and batch alone, not by what the machine is doing, so that a run can be
-    repeated: torch's sums may depend on the number of threads.
+    Decided by model, shape of a sample and batch alone, not by what the machine is doing, so that a run can
+    be repeated: torch's sums may depend on the number of threads.
     """
     products = batch_size * forward_products(model, features)
     return most if products >= _WORTH_SHARING else 1
@@ -119,8 +119,8 @@ _SENT_APART = np.zeros(0, np.float32)
 def can_copy_process() -> bool:
     """Say whether this process can have copies that train.
 
-    Where the system's fork is safe, in no copy itself, and without an accelerator: once torch has begun a thread for
-    one, gradients are refused in copies.
+    Where the system's fork is safe, in no copy itself, and without an accelerator: once torch has begun a
+    thread for one, gradients are refused in copies.
     """
     if sys.platform != "linux" or current_process().daemon:
         return False
@@ -259,8 +259,8 @@ class ClientTraining:
 
 def _ended_by_itself() -> ParameterError:
     return ParameterError(
-        "a process that trains clients could not be begun, or has ended by itself: is there enough memory? Train in "
-        "this one alone, by threads = 1 (--threads 1)"
+        "a process that trains clients could not be begun, or has ended by itself: is there enough memory? "
+        "Train in this one alone, by threads = 1 (--threads 1)"
     )
 
 
@@ -304,9 +304,9 @@ _MOST_DRAWS = 10_000
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
 
-    Clients' steps run one after another in this process; where they train, others' steps go on. Totals that all clients
-    open alike are opened once; the seconds of it count for each client. What a client's messages of a round were made
-    of is let go with the round's end: memory is that of the clients of one round.
+    Clients' steps run one after another in this process; where they train, others' steps go on. Totals that
+    all clients open alike are opened once; the seconds of it count for each client. What a client's messages
+    of a round were made of is let go with the round's end: memory is that of the clients of one round.
 
     Parameters
     ----------
@@ -316,9 +316,10 @@ class EmbeddedFederation(EmbeddedRoles):
     seed : makes sampling and training repeatable.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
-    kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next there.
-    clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on which rounds
-        it was in: then the account is told of whom clients are drawn.
+    kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next
+        there.
+    clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on
+        which rounds it was in: then the account is told of whom clients are drawn.
     """
 
     def __init__(
@@ -381,10 +382,13 @@ class EmbeddedFederation(EmbeddedRoles):
         return self.clients[self._newest].global_model(self._driver.model)
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
-        """Draw each client with the same probability; draw again when too few came, which is charged, or too many.
+        """Draw each client with the same probability.
 
-        Of too many nothing is charged, since nothing is sent: how many came follows from no data, and among those of
-        one number all sets stay alike. A charge of so many would stand for more noise than a round has.
+        Draw again when too few came, which is charged, or too many.
+
+        Of too many nothing is charged, since nothing is sent: how many came follows from no data, and among
+        those of one number all sets stay alike. A charge of so many would stand for more noise than a round
+        has.
 
         Raises ConvergenceError after 10,000 draws: such a federation would never start a round.
         """

@@ -87,7 +87,10 @@ class Evaluation:
         """Whether these are those of the round before."""
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
-        """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
+        """Return of each group of one round's models every figure as a mean over them.
+
+        None for a group without any.
+        """
         self._digests = {}
         found: dict[bytes, _Measured] = {}
         means = []
@@ -120,10 +123,10 @@ class Evaluation:
     def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
         """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.
 
-        As in SelectiveShield's eq. 10 and SenseCrypt's figures 2b to 4c. Nothing is drawn: the accuracy on each class
-        counts by its share of the client's data, which is what test sets of that distribution give on average. NaN
-        without label shares, and where the test set lacks a class that a client has. ``points`` are the clients'
-        models, those of the last call of :meth:`means`.
+        As in SelectiveShield's eq. 10 and SenseCrypt's figures 2b to 4c. Nothing is drawn: the accuracy on
+        each class counts by its share of the client's data, which is what test sets of that distribution give
+        on average. NaN without label shares, and where the test set lacks a class that a client has.
+        ``points`` are the clients' models, those of the last call of :meth:`means`.
         """
         if self._label_shares is None or not points:
             return float("nan")
@@ -166,7 +169,8 @@ class LastModels:
                 raise ParameterError(f"there is no client {client}: clients are 0 to {self.clients - 1}")
             if client not in self.of_clients:
                 raise ParameterError(
-                    f"client {client} has no model of {self.method}: it took part in no round, so no cluster has it"
+                    f"client {client} has no model of {self.method}: it took part in no round, so no cluster "
+                    "has it"
                 )
             point = self.of_clients[client]
         elif self.of_all is not None and cluster is None:
@@ -188,8 +192,8 @@ class LastModels:
             )
         if cluster is None and len(numbers) > 1:
             raise ParameterError(
-                f"{self.method} ended with {len(numbers)} clusters, each with its own model: give cluster, one of "
-                f"{named}, or client"
+                f"{self.method} ended with {len(numbers)} clusters, each with its own model: give cluster, "
+                f"one of {named}, or client"
             )
         cluster = numbers[0] if cluster is None else cluster
         if cluster not in numbers:
@@ -213,8 +217,8 @@ _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0
 class MethodRun:
     """One method of a run; with ``kept`` it goes on where another process stood.
 
-    ``federation`` is the class of what moves its messages, for whoever looks at them; None for an embedded one. Where
-    it changes no figure, clients train in ``processes`` beside this one.
+    ``federation`` is the class of what moves its messages, for whoever looks at them; None for an embedded
+    one. Where it changes no figure, clients train in ``processes`` beside this one.
     """
 
     def __init__(
@@ -426,9 +430,9 @@ class MethodRun:
     def _evaluate(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return the figures of the global model and their means over all clients of their merged models.
 
-        Where buffers stay local, or clusters have models of their own, there is no global model: then the first figure
-        too is a mean over the clients, of the global parameters with each client's buffers, or of the clusters' models.
-        Clients that are in no cluster yet do not count.
+        Where buffers stay local, or clusters have models of their own, there is no global model: then the
+        first figure too is a mean over the clients, of the global parameters with each client's buffers, or
+        of the clusters' models. Clients that are in no cluster yet do not count.
         """
         clients, merged = self._merged()
         with torch_threads(self._measured_on):
@@ -445,7 +449,10 @@ class MethodRun:
         ]
 
     def _global_points(self, merged: Sequence[StartingPoint]) -> list[StartingPoint]:
-        """Return the global model, with each client's buffers where these are its own; none where there is none."""
+        """Return the global model, with each client's buffers where these are its own.
+
+        None where there is none.
+        """
         message = self.federation.model
         if "parameters" not in message:
             return []

@@ -26,14 +26,20 @@ class RoundRecord:
     """From 1."""
     participants: int
     dropped: int
-    """Clients that began the round and left it. Where ``participants`` is 0 it was given up: the model stayed."""
+    """Clients that began the round and left it.
+
+    Where ``participants`` is 0 it was given up: the model stayed.
+    """
     loss: float
     """Mean over the clients that trained of their loss in the last local epoch."""
     accuracy: float
     """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the
     clients. NaN where the task is measured by something else."""
     personalised_accuracy: float
-    """Mean over all clients of their merged models on the test set; equals ``accuracy`` without personalisation."""
+    """Mean over all clients of their merged models on the test set.
+
+    Equals ``accuracy`` without personalisation.
+    """
     zone_shares: dict[str, float]
     """Share of the parameters in each of :data:`ZONES`, summing to 1; a mean over the clients that went
     through the whole round. ``noise`` is what is sent with noise added, ``clear`` what is sent as it is; what
@@ -51,7 +57,10 @@ class RoundRecord:
     """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
     seconds: float
-    """Wall-clock time, evaluation excluded; a total that clients open counts for each, though it is opened once."""
+    """Wall-clock time, evaluation excluded.
+
+    A total that clients open counts for each, though it is opened once.
+    """
     matched_accuracy: float = math.nan
     """Mean over all clients of their merged models on test data of each one's own label distribution; NaN
     where targets are no classes, or the test set lacks one."""
@@ -145,8 +154,9 @@ class MethodResult:
 def averaging_window(ratio: Fraction | None) -> int:
     """Return the rounds that the accuracy is averaged over to say when it has converged.
 
-    8 for Alt-FL's interleaving ratios 1/4 and 3/4, 10 for all others and for methods that do not interleave (None): for
-    the paper's ratios a whole number of periods, so that both kinds of rounds weigh alike in every average.
+    8 for Alt-FL's interleaving ratios 1/4 and 3/4, 10 for all others and for methods that do not interleave
+    (None): for the paper's ratios a whole number of periods, so that both kinds of rounds weigh alike in
+    every average.
     """
     return 8 if ratio in (Fraction(1, 4), Fraction(3, 4)) else 10
 
@@ -158,10 +168,10 @@ _PATIENCE_ROUNDS = 10
 def converged_at(accuracies: Sequence[float], window: int = 10) -> int | None:
     """Return the first round, from 1, that ends 10 consecutive gains below 0.1 %; None if there is none yet.
 
-    Source: Alt-FL, section VII: a moving average of the accuracy over ``window`` rounds, and convergence once its
-    improvement stays below 0.1 % for 10 rounds. The paper does not say what the improvement is measured against. Here
-    it is the average one round before, and 0.1 % are 0.001 of an accuracy that is a share of 1. An accuracy that falls
-    does not improve, and counts too.
+    Source: Alt-FL, section VII: a moving average of the accuracy over ``window`` rounds, and convergence once
+    its improvement stays below 0.1 % for 10 rounds. The paper does not say what the improvement is measured
+    against. Here it is the average one round before, and 0.1 % are 0.001 of an accuracy that is a share of 1.
+    An accuracy that falls does not improve, and counts too.
 
     Raises ParameterError for an accuracy that is NaN or outside [0, 1], or a window below 1.
     """

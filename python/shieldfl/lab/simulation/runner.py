@@ -68,21 +68,22 @@ def run(
 
     Parameters
     ----------
-    task : the user's own model and data; or the name of a data set, ``"digits"``, which needs no files, or another of
-        :data:`shieldfl.lab.simulation.DATASETS`; or ``"module:name"`` of a task.
+    task : the user's own model and data; or the name of a data set, ``"digits"``, which needs no files, or
+        another of :data:`shieldfl.lab.simulation.DATASETS`; or ``"module:name"`` of a task.
     methods : a name, or several, of ``shieldfl.methods.registry.method_names()``.
-    seeds : one or several; each is a run of all methods with a partition, initial model and order of samples of its
-        own, the same for all methods. Never of noise or keys.
+    seeds : one or several; each is a run of all methods with a partition, initial model and order of samples
+        of its own, the same for all methods. Never of noise or keys.
     settings : of methods, by name: ``{"selective-shield": {"noise_multiplier": 0.5}}``.
-    synthetic : features and targets for methods that train on synthetic data, as the task's own data are given.
+    synthetic : features and targets for methods that train on synthetic data, as the task's own data are
+        given.
     on_round : called with the seed, the method's name and its record after each round.
-    config : of :class:`shieldfl.lab.simulation.config.RunConfig`, such as ``rounds=10, clients=20, batch_size=32,
-        learning_rate=0.01``. ``clients`` is by default as many as the task's data have parts for. With several seeds,
-        a ``folder`` or ``checkpoint`` has a folder for each.
+    config : of :class:`shieldfl.lab.simulation.config.RunConfig`, such as ``rounds=10, clients=20,
+        batch_size=32, learning_rate=0.01``. ``clients`` is by default as many as the task's data have parts
+        for. With several seeds, a ``folder`` or ``checkpoint`` has a folder for each.
 
     Raises ParameterError for what does not fit together, DataError, RangeError where training diverges, and
-    RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the seeds
-    before. Of any other of shieldfl's errors that ends a run that has begun, ``ended`` has both.
+    RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the
+    seeds before. Of any other of shieldfl's errors that ends a run that has begun, ``ended`` has both.
     """
     if isinstance(task, str) and ":" in task:
         task, config = load_task(task), {**config, "task": task}
@@ -112,8 +113,8 @@ def run_seeds(
 ) -> ComparedRuns:
     """Do what :func:`run` does, whose settings are read already; the config's own seed stands for none.
 
-    Where a run goes on from a checkpoint, ``on_round`` is first called for the rounds that it had before. ``synthetic``
-    may be None where the config names some, or for some to be made.
+    Where a run goes on from a checkpoint, ``on_round`` is first called for the rounds that it had before.
+    ``synthetic`` may be None where the config names some, or for some to be made.
     """
     seeds = tuple(as_unsigned(seed, "a seed") for seed in seeds)
     if not seeds or len(set(seeds)) < len(seeds):

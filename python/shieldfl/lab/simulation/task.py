@@ -48,8 +48,8 @@ class Task:
 
     ``Task(model=make_model, train_data=(features, targets), test_data=(features, targets))``
 
-    Raises ParameterError, ArrayTypeError or DataError for data that do not fit together, and for a partition that
-    loses or doubles a sample: the message says which.
+    Raises ParameterError, ArrayTypeError or DataError for data that do not fit together, and for a partition
+    that loses or doubles a sample: the message says which.
     """
 
     model: Callable[[], nn.Module] | nn.Module
@@ -83,7 +83,10 @@ class Task:
             raise ParameterError("train_data has a part for each client: leave out partition")
 
     def objective(self) -> Objective:
-        """Return what training makes small. Raises ParameterError for functions of which one would not be used."""
+        """Return what training makes small.
+
+        Raises ParameterError for functions of which one would not be used.
+        """
         return Objective(self.loss, self.metrics, self.optimizer, self.train)
 
     def built(self, seed: int) -> nn.Module:
@@ -147,13 +150,16 @@ class Task:
     def parts(
         self, dataset: Dataset, clients: int, alpha: float, seed: int, classes_per_client: int | None = None
     ) -> list[IndexArray]:
-        """Return for each client the positions of its samples. Raises ParameterError for a wrong partition."""
+        """Return for each client the positions of its samples.
+
+        Raises ParameterError for a wrong partition.
+        """
         count = len(dataset.train_labels)
         by_classes = self.concentration(dataset, 1.0) == 1.0
         if classes_per_client is not None and not by_classes:
             raise ParameterError(
-                "classes_per_client deals out samples by their classes, and this task's targets are none, or its data "
-                "have parts of their own: leave it out"
+                "classes_per_client deals out samples by their classes, and this task's targets are none, or "
+                "its data have parts of their own: leave it out"
             )
         given = self.partition
         if isinstance(self.train_data, list):
@@ -198,7 +204,8 @@ def as_samples(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
 def _check_unmasked(values: Any, what: str) -> None:
     if isinstance(values, np.ma.MaskedArray):
         raise ArrayTypeError(
-            f"{what} are a masked array, whose mask would be lost: pass .filled(...) of it, or leave samples out"
+            f"{what} are a masked array, whose mask would be lost: pass .filled(...) of it, or leave samples "
+            "out"
         )
 
 
@@ -220,11 +227,14 @@ def _tensor(values: Any, what: str) -> torch.Tensor:
 
 
 def _classes(*targets: torch.Tensor) -> int:
-    """Return how many classes there are. Raises ParameterError for targets that the cross-entropy cannot take."""
+    """Return how many classes there are.
+
+    Raises ParameterError for targets that the cross-entropy cannot take.
+    """
     if any(one.dtype != torch.int64 for one in targets):
         raise ParameterError(
-            "targets are no classes, for which the loss is the cross-entropy by default: give a loss, such as "
-            "torch.nn.MSELoss()"
+            "targets are no classes, for which the loss is the cross-entropy by default: give a loss, such "
+            "as torch.nn.MSELoss()"
         )
     lowest, highest = map(int, torch.cat(targets).aminmax())
     if lowest < 0:
@@ -248,8 +258,8 @@ def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[I
     lost, doubled = (times == 0).sum(), (times > 1).sum()
     if lost or doubled:
         raise ParameterError(
-            f"the partition has {lost:,} of {count:,} samples at no client and {doubled:,} at several: each belongs to "
-            "one. Leave samples out of train_data, not out of the partition"
+            f"the partition has {lost:,} of {count:,} samples at no client and {doubled:,} at several: each "
+            "belongs to one. Leave samples out of train_data, not out of the partition"
         )
     return [np.sort(part).astype(np.int64) for part in parts]
 
@@ -257,8 +267,8 @@ def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[I
 def load_task(path: str) -> Task:
     """Return the task that ``module:name`` names, or what the function of that name returns.
 
-    The module is looked for in the folder that the process is in, too. Errors of the module itself pass through.
-    Raises ParameterError for a path that leads to nothing, or to no task.
+    The module is looked for in the folder that the process is in, too. Errors of the module itself pass
+    through. Raises ParameterError for a path that leads to nothing, or to no task.
     """
     module_name, _, name = path.partition(":")
     if not (module_name and name):
@@ -278,7 +288,8 @@ def load_task(path: str) -> Task:
     task = found() if callable(found) else found
     if not isinstance(task, Task):
         raise ParameterError(
-            f"{path} is no task, but {type(task).__name__}: make a shieldfl.Task, or a function that returns one"
+            f"{path} is no task, but {type(task).__name__}: make a shieldfl.Task, or a function that returns "
+            "one"
         )
     return task
 
@@ -331,8 +342,8 @@ def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise ParameterError(
-            "the model is scripted, and torch's copies of such a module cannot be trained: pass the module that it was "
-            "scripted from"
+            "the model is scripted, and torch's copies of such a module cannot be trained: pass the module "
+            "that it was scripted from"
         )
     try:
         copy = deepcopy(model).eval()
@@ -354,9 +365,9 @@ def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
         raise
     except Exception as error:  # whatever a user's model or loss raises
         raise ParameterError(
-            f"the model or its loss fails on two samples, features {_kind(features)} and targets {_kind(targets)}: "
-            f"{first_line(error)}. Whole numbers come as int64, all others as float32: convert what should "
-            "be the other"
+            f"the model or its loss fails on two samples, features {_kind(features)} and targets "
+            f"{_kind(targets)}: {first_line(error)}. Whole numbers come as int64, all others as float32: "
+            "convert what should be the other"
         ) from error
 
 

@@ -54,8 +54,8 @@ class WrittenRun:
             self._cut_short()
             if self._known and not config.resume:
                 raise PolicyError(
-                    f"there is a run in {self._folder}: go on with it by --resume (resume = true), or name another "
-                    "folder"
+                    f"there is a run in {self._folder}: go on with it by --resume (resume = true), or name "
+                    "another folder"
                 )
             if not self._known:
                 facts = {"environment": dict(environment), "machine": machine_facts(), **commit_facts()}
@@ -77,7 +77,8 @@ class WrittenRun:
                 self._known.add((read["method"], read["round"]))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise WireFormatError(
-                    f"line {number} of {self._lines.path} is damaged: take it out, and its round is told of again"
+                    f"line {number} of {self._lines.path} is damaged: take it out, and its round is told of "
+                    "again"
                 ) from error
 
     def tell(self, method: str, record: RoundRecord) -> None:
@@ -91,7 +92,10 @@ class WrittenRun:
         self._known.add((method, record.round))
 
     def _add_scalars(self, method: str, record: RoundRecord) -> None:
-        """Add a round's figures to the method's event files, by the names of the lines; undefined ones are left out."""
+        """Add a round's figures to the method's event files, by the names of the lines.
+
+        Undefined ones are left out.
+        """
         from torch.utils.tensorboard import SummaryWriter
 
         with self._disk():
@@ -117,9 +121,12 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def commit_facts() -> dict[str, str]:
-    """Return the commit that the folder of the call is at, as the files of its repository say; nothing elsewhere.
+    """Return the commit that the folder of the call is at, as the files of its repository say.
 
-    No program is asked: git executes what a repository's configuration says, and others may have written that.
+    Nothing elsewhere.
+
+    No program is asked: git executes what a repository's configuration says, and others may have written
+    that.
     """
     try:
         here = Path.cwd()
@@ -145,7 +152,10 @@ def _first_line(path: Path) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines at the beginning of a regular file; none where there is no such file that can be read."""
+    """Return the lines at the beginning of a regular file.
+
+    None where there is no such file that can be read.
+    """
     try:
         if not os.path.isfile(path):
             return []
@@ -200,8 +210,8 @@ class Checkpoint:
         """What the next method goes on from; None for one that begins."""
         if self._folder.is_begun and not resume:
             raise PolicyError(
-                f"there is a checkpoint in {folder}: go on from it with --resume (resume = true), or name another "
-                "folder"
+                f"there is a checkpoint in {folder}: go on from it with --resume (resume = true), or name "
+                "another folder"
             )
         if resume and not self._folder.is_begun:
             raise DataError(
@@ -230,8 +240,8 @@ class Checkpoint:
         other = [name for name in names if began.get(name) != self._identity.get(name)]
         if other:
             raise PolicyError(
-                f"the checkpoint in {self._folder.folder} is of a run that differs in {', '.join(other)}: a run goes "
-                "on with what it began with; name another folder for another run"
+                f"the checkpoint in {self._folder.folder} is of a run that differs in {', '.join(other)}: a "
+                "run goes on with what it began with; name another folder for another run"
             )
         self.finished = progress.finished
         if progress.running:

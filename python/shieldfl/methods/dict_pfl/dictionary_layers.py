@@ -34,24 +34,24 @@ class _Asked(Settings):
 def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) -> nn.Module:
     """Return a copy of a model that trains a small table in place of each large weight.
 
-    The weight W0 (n x m; a convolution as output channels x the rest) of every ``nn.Linear``, ``nn.Conv2d`` and
-    ``nn.MultiheadAttention`` becomes W = W0 + D T. The dictionary D = U_r Sigma_r (n x r) comes from the truncated
-    singular value decomposition of W0 and is frozen, as is W0; the table T (r x m), at first 0, is trained. So the
-    copy computes what the model computes until it is trained. Everything else stays trained as it was: biases,
-    norms, embeddings, other kinds of layers.
+    The weight W0 (n x m; a convolution as output channels x the rest) of every ``nn.Linear``, ``nn.Conv2d``
+    and ``nn.MultiheadAttention`` becomes W = W0 + D T. The dictionary D = U_r Sigma_r (n x r) comes from the
+    truncated singular value decomposition of W0 and is frozen, as is W0; the table T (r x m), at first 0, is
+    trained. So the copy computes what the model computes until it is trained. Everything else stays trained
+    as it was: biases, norms, embeddings, other kinds of layers.
 
-    The gradient of T is D^T times that of W, and a step of T moves W by D times it: in the directions that the
-    dictionary spans, a learning rate counts Sigma_r^2 times. A layer as torch initialises it has
-    Sigma_1 of 1 to 2; for pretrained weights with larger singular values, lower the learning rate.
+    The gradient of T is D^T times that of W, and a step of T moves W by D times it: in the directions that
+    the dictionary spans, a learning rate counts Sigma_r^2 times. A layer as torch initialises it has Sigma_1
+    of 1 to 2; for pretrained weights with larger singular values, lower the learning rate.
 
-    The copy's parameters are named after the layer: ``"fc.weight_dictionary.table"`` stands for ``"fc.weight"``.
-    W0 and D are neither parameters nor buffers, so that nothing that exchanges those can send them; they follow
-    the model to another device. A ``state_dict()`` therefore holds what is trained, and is loaded into a copy that
-    was factorised from the same start.
+    The copy's parameters are named after the layer: ``"fc.weight_dictionary.table"`` stands for
+    ``"fc.weight"``. W0 and D are neither parameters nor buffers, so that nothing that exchanges those can
+    send them; they follow the model to another device. A ``state_dict()`` therefore holds what is trained,
+    and is loaded into a copy that was factorised from the same start.
 
-    All clients get the same dictionary from the same model: it is computed on the CPU in double precision, and of
-    each pair (u, -u) the vector is taken whose entry of largest magnitude (the first such) is positive. On other
-    processors or versions of NumPy, its last bits may differ.
+    All clients get the same dictionary from the same model: it is computed on the CPU in double precision,
+    and of each pair (u, -u) the vector is taken whose entry of largest magnitude (the first such) is
+    positive. On other processors or versions of NumPy, its last bits may differ.
 
     ``rank`` is r, from 1 to the smaller side of every layer that is replaced. ``train_fully`` names modules
     as ``named_modules()`` does: these, and all inside of them, keep their weights; ``"blocks.1"`` means
@@ -72,8 +72,8 @@ def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) 
     replaced = [of_one for of_one in uses if any(is_replaceable for *_, is_replaceable in of_one)]
     if not replaced:
         raise ParameterError(
-            "there is no layer to factorise: DePE needs a trained Linear, Conv2d or MultiheadAttention that is not "
-            "named in train_fully"
+            "there is no layer to factorise: DePE needs a trained Linear, Conv2d or MultiheadAttention that "
+            "is not named in train_fully"
         )
     for of_one in replaced:
         _replace(of_one, settings.rank)
@@ -208,8 +208,8 @@ def _decompose(weight: torch.Tensor, rank: int, layer_name: str) -> _Dictionary:
         raise RangeError(f"the weight of layer {layer_name!r} is not finite: start from another model")
     if not bool(matrix.any()):
         raise ParameterError(
-            f"the weight of layer {layer_name!r} is all zeros and has no directions to train: initialise it or name "
-            "it in train_fully"
+            f"the weight of layer {layer_name!r} is all zeros and has no directions to train: initialise it "
+            "or name it in train_fully"
         )
     left, scales, _ = np.linalg.svd(matrix.double().cpu().numpy(), full_matrices=False)
     directions = left[:, :rank] * scales[:rank]
@@ -223,5 +223,6 @@ def _check_names(model: nn.Module, names: Sequence[str]) -> None:
         if name not in known:
             closest = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
             raise ParameterError(
-                f"train_fully names no module of the model: {name!r}; the closest are {', '.join(closest) or 'none'}"
+                f"train_fully names no module of the model: {name!r}; the closest are "
+                f"{', '.join(closest) or 'none'}"
             )

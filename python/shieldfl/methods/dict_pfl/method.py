@@ -1,7 +1,7 @@
 """DictPFL (NeurIPS 2025): small tables are trained, quiet positions are not sent, all that is sent is encrypted.
 
-What is trained is decided before: :mod:`shieldfl.methods.dict_pfl.dictionary_layers` factorises the model, and its flat
-vector holds tables, biases and norms alone. Here P is the size of that vector.
+What is trained is decided before: :mod:`shieldfl.methods.dict_pfl.dictionary_layers` factorises the model,
+and its flat vector holds tables, biases and norms alone. Here P is the size of that vector.
 """
 
 from __future__ import annotations
@@ -81,16 +81,17 @@ class DictPflSettings(SumNoiseOption):
     first_probability: Annotated[
         Probability,
         about(
-            "Of a reactivation, for a position that is pruned for the first time; 0 never tries one again. The summary "
-            "does not state it; beta is as if the tau small rounds were a vain reactivation.",
+            "Of a reactivation, for a position that is pruned for the first time; 0 never tries one again. "
+            "The summary does not state it; beta is as if the tau small rounds were a vain reactivation.",
             symbol="p",
         ),
     ] = 0.2
     ranked: Annotated[
         Literal["all", "sent"],
         about(
-            "Of which positions s % are small. all: a position that was not sent has the update 0 and counts as small, "
-            "so at most s % are pruned. sent: of those sent in the round, so pruning goes on without a limit."
+            "Of which positions s % are small. all: a position that was not sent has the update 0 and counts "
+            "as small, so at most s % are pruned. sent: of those sent in the round, so pruning goes on "
+            "without a limit."
         ),
     ] = "all"
     rank: Annotated[
@@ -107,22 +108,24 @@ class DictPflSettings(SumNoiseOption):
 class PruningHistory:
     """What all clients and the key authority know alike: each position's small rounds and its probability.
 
-    A round's active positions are those that are not pruned, and every pruned position i with the probability p_i.
-    Their decrypted global update is then observed:
+    A round's active positions are those that are not pruned, and every pruned position i with the probability
+    p_i. Their decrypted global update is then observed:
 
     - The small ones are the k of smallest magnitude, of equal ones those at the lower positions. k is
-      floor(s P / 100) less the positions that were not sent (at least 0), or floor(s n / 100) of the n sent ones
-      (``ranked``).
-    - A position that is small in tau observed rounds running is pruned; one that is sent and not small starts anew.
+      floor(s P / 100) less the positions that were not sent (at least 0), or floor(s n / 100) of the n sent
+      ones (``ranked``).
+    - A position that is small in tau observed rounds running is pruned; one that is sent and not small starts
+        anew.
     - A pruned position that was reactivated shows all that the clients held back. If it is small
-      even so, it stays pruned and p_i becomes beta p_i; else it is active again, and its p_i min(1, p_i / beta).
+      even so, it stays pruned and p_i becomes beta p_i; else it is active again, and its p_i min(1, p_i /
+      beta).
 
     At least one position is always active: fewer are small than are sent.
 
-    Who is reactivated comes from SHAKE-256 of HMAC-SHA256(secret, round), 32 bits a position, so it is the same on
-    every machine and with every version of NumPy. It is hidden from whoever lacks the secret, under the assumption that
-    HMAC-SHA256 is a pseudorandom function and SHAKE-256 a generator. The aggregator must have neither the
-    secret nor the decrypted updates; what it sees is how many values a round encrypts.
+    Who is reactivated comes from SHAKE-256 of HMAC-SHA256(secret, round), 32 bits a position, so it is the
+    same on every machine and with every version of NumPy. It is hidden from whoever lacks the secret, under
+    the assumption that HMAC-SHA256 is a pseudorandom function and SHAKE-256 a generator. The aggregator must
+    have neither the secret nor the decrypted updates; what it sees is how many values a round encrypts.
     """
 
     changes: ClassVar = {
@@ -145,7 +148,8 @@ class PruningHistory:
         # A streak of tau means pruned.
         self._streaks = np.zeros(self._size, dtype=np.uint16)
         self._probabilities = np.full(self._size, self._settings.first_probability)
-        # Of one round alone: observing a round draws it, so what was drawn before that is never asked for again.
+        # Of one round alone: observing a round draws it, so what was drawn before that is never asked for
+        # again.
         self._drawn: tuple[int, Mask] | None = None
 
     def check_changed(self) -> None:
@@ -169,7 +173,10 @@ class PruningHistory:
         return int(np.count_nonzero(self._streaks == self._settings.patience_rounds))
 
     def has_observed(self, round_number: int) -> bool:
-        """Say whether a round was observed. Only the last 64 are remembered: of rounds before them it says yes."""
+        """Say whether a round was observed.
+
+        Only the last 64 are remembered: of rounds before them it says yes.
+        """
         return round_number in self._observed or round_number < self._observed[0]
 
     def tag(self, round_number: int, active: Mask) -> bytes:
@@ -297,8 +304,8 @@ class HeldBack:
     """Values of float32, one a position, in three parts.
 
     - The update of this round. Another training in the same round, before it is sent, replaces it.
-    - What was uploaded last, until it is known what became of it: it counts where its round was observed, is lost where
-      that round's sum was of no use, and is sent again where that round was given up.
+    - What was uploaded last, until it is known what became of it: it counts where its round was observed, is
+      lost where that round's sum was of no use, and is sent again where that round was given up.
     - All that earlier rounds trained and did not send.
     """
 
@@ -326,7 +333,8 @@ class HeldBack:
     def begin_round(self, round_number: int, history: PruningHistory, spoiled: int = -1) -> None:
         """Settle the last upload by the history, and keep the update of the round before, unless it is begun again.
 
-        ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as agreed.
+        ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as
+        agreed.
         """
         self.settle(history, spoiled)
         if round_number != self._round:
@@ -359,7 +367,8 @@ class HeldBack:
     def settle(self, history: PruningHistory, spoiled: int = -1) -> None:
         """Forget what was uploaded, if its round was observed, or may have been spoiled.
 
-        Whoever has spoiled a sum may know by what, and have the sum: what was in it must not come again in another one.
+        Whoever has spoiled a sum may know by what, and have the sum: what was in it must not come again in
+        another one.
         """
         round_number = self._uploaded_round
         if round_number is not None and (round_number <= spoiled or history.has_observed(round_number)):
@@ -399,10 +408,10 @@ class DictPflAggregator(MaskedAverageAggregator):
 class DictPflClient(MaskedAverageClient):
     """Finds the active positions from the history that comes with the model, and sends their values close-packed.
 
-    A batch is of n values, positions 0 to n - 1: which of the model's parameters these are stands nowhere in it. What
-    was trained elsewhere is held back until its position is active again, and so is an upload whose round was given up
-    (:class:`HeldBack`). An update whose values do not fit what is encrypted is forgotten with all that was held back:
-    otherwise it would be refused again in every later round.
+    A batch is of n values, positions 0 to n - 1: which of the model's parameters these are stands nowhere in
+    it. What was trained elsewhere is held back until its position is active again, and so is an upload whose
+    round was given up (:class:`HeldBack`). An update whose values do not fit what is encrypted is forgotten
+    with all that was held back: otherwise it would be refused again in every later round.
 
     Where sums have noise, it clips what it has at the active positions as a whole. Which positions are
     active, and how many, follows from the sums that were opened, all of which have noise, and from the shared
@@ -584,8 +593,8 @@ class DictPfl(MaskedAverage):
     names = (
         NamedMethod(
             "dict-pfl",
-            "a small factor of each large weight, and whole biases, norms, embeddings and layers of your choice, "
-            "encrypted",
+            "a small factor of each large weight, and whole biases, norms, embeddings and layers of your "
+            "choice, encrypted",
             "fine-tuning large models",
             "DictPFL (NeurIPS 2025)",
             DictPflSettings(),
@@ -611,15 +620,18 @@ class DictPfl(MaskedAverage):
         few_may_stay = settings.small_percent > (0.0 if settings.ranked == "sent" else _MOST_PERCENT_THAT_FIT)
         if self.noise is not None and few_may_stay:
             self.notes.append(
-                "dict-pfl: pruning may leave so few positions that their values do not fit the bits planned for all, "
-                "and are cut; this costs accuracy, and no epsilon"
+                "dict-pfl: pruning may leave so few positions that their values do not fit the bits planned "
+                "for all, and are cut; this costs accuracy, and no epsilon"
             )
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: DictPflSettings) -> nn.Module:
-        """Return the factorised model. Its flat vector is far shorter; ``merged`` makes a plain model of the result.
+        """Return the factorised model.
 
-        Raises as ``factorise`` does: ParameterError, and RangeError if a weight that is replaced is not finite.
+        Its flat vector is far shorter; ``merged`` makes a plain model of the result.
+
+        Raises as ``factorise`` does: ParameterError, and RangeError if a weight that is replaced is not
+        finite.
         """
         from shieldfl.methods.dict_pfl.dictionary_layers import factorise
 

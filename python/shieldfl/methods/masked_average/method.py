@@ -194,12 +194,12 @@ class MaskedAverageClient(DpSgdClient):
     """Encrypts its update on the zone and sends the rest in the clear, or not at all.
 
     Where sums have noise, it adds a share of it to what it encrypts, sends nothing else, and keeps its
-    buffers. Where the clipping norm moves, it takes that with the round's model, and encrypts one value more, plus
-    where its update is within it.
+    buffers. Where the clipping norm moves, it takes that with the round's model, and encrypts one value more,
+    plus where its update is within it.
 
-    Where a share of the parameters is agreed on, it sends its scores, encrypted, in the first round that encrypts;
-    after that it encrypts what was agreed on, once for all rounds. Methods that agree on the zone in another way add
-    phases: see ``_speak``, ``_read_zone`` and ``scores``.
+    Where a share of the parameters is agreed on, it sends its scores, encrypted, in the first round that
+    encrypts; after that it encrypts what was agreed on, once for all rounds. Methods that agree on the zone
+    in another way add phases: see ``_speak``, ``_read_zone`` and ``scores``.
     """
 
     changes: ClassVar = {
@@ -231,7 +231,8 @@ class MaskedAverageClient(DpSgdClient):
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         method, exponent = self.method, 0
-        # Looked at before anything changes: a round that is refused leaves the one that runs its zone and norm.
+        # Looked at before anything changes: a round that is refused leaves the one that runs its zone and
+        # norm.
         zone = self._read_zone(model["zone"]) if "zone" in model else None
         if method.clip_rule is not None:
             exponent = int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
@@ -304,8 +305,8 @@ class MaskedAverageClient(DpSgdClient):
     def _read_zone(self, frame: Part) -> Mask:
         """Read a zone that other roles agreed on. Raises PolicyError where it protects less than it has to.
 
-        What is outside of it leaves in the clear, so a client does not take any zone that it is sent, and no other one
-        than it has encrypted by before.
+        What is outside of it leaves in the clear, so a client does not take any zone that it is sent, and no
+        other one than it has encrypted by before.
         """
         share = self.method.share
         if share is None or share.settled is not None:
@@ -510,8 +511,8 @@ class MaskedAverage(Method):
     share : what clients agree on, in the place of ``zone`` and ``count``; None where that is nothing.
 
     Where settings ask for noise on sums, nothing leaves a client but what has a share of it, its buffers stay
-    with it, and all clients count alike. Raises ParameterError for a target that no noise reaches, noise that fits no
-    sum, and more colluders than the smallest sum leaves room for.
+    with it, and all clients count alike. Raises ParameterError for a target that no noise reaches, noise that
+    fits no sum, and more colluders than the smallest sum leaves room for.
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
@@ -575,8 +576,8 @@ class MaskedAverage(Method):
     ) -> tuple[Any, FixedPoint, Mask | None, bool]:
         """Plan noise on sums; return settings with its multiplier, and how and where whole numbers are encrypted.
 
-        Where a target is given, the multiplier is the least that keeps the sums within it. Bits are as few as the
-        scheme can do with.
+        Where a target is given, the multiplier is the least that keeps the sums within it. Bits are as few as
+        the scheme can do with.
         """
         asked: AskedNoise = settings.asked_noise
         self._target, self.weighs_all_alike = asked.target_epsilon, True

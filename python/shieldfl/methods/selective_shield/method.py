@@ -55,8 +55,8 @@ class SelectiveShieldSettings(FixedPoint):
     threshold: Annotated[
         _Threshold | Annotated[tuple[_Threshold, ...], Meta(min_length=1)],
         about(
-            "Sensitivity above which a client selects a position (eq. 14), one for all clients or one for each. A "
-            "negative one chooses every position.",
+            "Sensitivity above which a client selects a position (eq. 14), one for all clients or one for "
+            "each. A negative one chooses every position.",
             symbol="tau",
             options=("--tau", "--threshold"),
         ),
@@ -64,7 +64,8 @@ class SelectiveShieldSettings(FixedPoint):
     consensus: Annotated[
         Share,
         about(
-            "Share of the clients that must select a position for it to be encrypted (eq. 16); 1 is the intersection.",
+            "Share of the clients that must select a position for it to be encrypted (eq. 16); 1 is the "
+            "intersection.",
             symbol="rho",
             options=("--rho", "--consensus"),
         ),
@@ -75,8 +76,8 @@ class SelectiveShieldSettings(FixedPoint):
     noise_distribution: Annotated[
         Literal["gaussian", "discrete-gaussian"],
         about(
-            "gaussian: floating-point noise. discrete-gaussian: drawn exactly, on a grid that the noise's standard "
-            "deviation decides, so that the privacy proof speaks of the numbers sent; slower."
+            "gaussian: floating-point noise. discrete-gaussian: drawn exactly, on a grid that the noise's "
+            "standard deviation decides, so that the privacy proof speaks of the numbers sent; slower."
         ),
     ] = "gaussian"
     clip_norm: Annotated[
@@ -89,9 +90,9 @@ class SelectiveShieldSettings(FixedPoint):
     target_epsilon: Annotated[
         Positive | None,
         about(
-            "Instead of a noise multiplier: what the noise of all rounds together may be charged (by eq. 22). It "
-            "bounds the noise alone. What holds is infinite where masks follow from the data or a sum opened without "
-            "noise came before."
+            "Instead of a noise multiplier: what the noise of all rounds together may be charged (by eq. "
+            "22). It bounds the noise alone. What holds is infinite where masks follow from the data or a "
+            "sum opened without noise came before."
         ),
     ] = None
     delta: Annotated[Delta, about("Delta of every stated epsilon.")] = 1e-5
@@ -102,14 +103,15 @@ class SelectiveShieldSettings(FixedPoint):
     negotiation: Annotated[
         Literal["clear", "encrypted"],
         about(
-            "clear: the aggregator sees every mask, as in the paper. encrypted: only whoever opens sums sees tallies."
+            "clear: the aggregator sees every mask, as in the paper. encrypted: only whoever opens sums sees "
+            "tallies."
         ),
     ] = "clear"
     hide_personalised: Annotated[
         bool,
         about(
-            "Send noise on personalised positions, so that an upload does not tell which they are. Needs encrypted "
-            "negotiation."
+            "Send noise on personalised positions, so that an upload does not tell which they are. Needs "
+            "encrypted negotiation."
         ),
     ] = False
     buffers: Annotated[
@@ -121,8 +123,9 @@ class SelectiveShieldSettings(FixedPoint):
     sensitivity: Annotated[
         Literal["full-batch", "batch", "per-sample"],
         about(
-            "full-batch: the squared gradient of all local data at the start of the round (eq. 12). batch: the squared "
-            "gradient accumulated over the round's mini-batches. per-sample: the mean of squares (eq. 3)."
+            "full-batch: the squared gradient of all local data at the start of the round (eq. 12). batch: "
+            "the squared gradient accumulated over the round's mini-batches. per-sample: the mean of squares "
+            "(eq. 3)."
         ),
     ] = "full-batch"
 
@@ -145,7 +148,10 @@ class SelectiveShieldSettings(FixedPoint):
 
     @property
     def has_discrete_noise(self) -> bool:
-        """Whether discrete noise is added; while a target epsilon is not resolved to a multiplier, it is not."""
+        """Whether discrete noise is added.
+
+        While a target epsilon is not resolved to a multiplier, it is not.
+        """
         return self.noise_distribution == "discrete-gaussian" and self.noise_multiplier > 0.0
 
     def threshold_of(self, client: int) -> float:
@@ -232,7 +238,8 @@ class SelectiveShieldClient(TrainingClient):
         return 0.0 <= self._threshold < 1.0
 
     def _tells(self, part: str) -> bool:
-        # Under a threshold that decides alone, what is left of positions follows from the zone, which others chose.
+        # Under a threshold that decides alone, what is left of positions follows from the zone, which others
+        # chose.
         return super()._tells(part) and (part not in ("mask", "positions") or self._chooses_by_data)
 
     def _update_parts(self, answer: Message) -> dict[str, bytes]:
@@ -241,8 +248,8 @@ class SelectiveShieldClient(TrainingClient):
             self._zones = split_zones(self._mask, encrypted)
             self.disclosure = self._disclose()
         with self.clock.stage("encrypt"):
-            # To the global model (eq. 11), not to the point that training started from: what a position gathered while
-            # it was personalised is sent once it is not any more, instead of never.
+            # To the global model (eq. 11), not to the point that training started from: what a position
+            # gathered while it was personalised is sent once it is not any more, instead of never.
             delta = self._difference()
             buffers = delta.size - self._size
             mask = encrypted_positions(encrypted, buffers)
@@ -423,8 +430,8 @@ class SelectiveShieldAggregator(CollectingAggregator):
             values = message.vector("values", np.float32, count)
             if not are_summable(values, self._clients):
                 raise WireFormatError(
-                    "a client's noised values hold NaN, infinity, or numbers that no sum of all clients' has room for: "
-                    "they were not added"
+                    "a client's noised values hold NaN, infinity, or numbers that no sum of all clients' has "
+                    "room for: they were not added"
                 )
         with self.clock.stage("aggregate"):
             # Everything that can be refused has been looked at before the ciphertexts are added.
@@ -598,11 +605,11 @@ class SelectiveShield(Method):
         "client",
         "the aggregator, which sees no model",
         "all updates of a client are zeroed out, K stays",
-        "ε counts the noise zone, by the paper's eq. 22 with a noise of σ; ∞ where masks follow from the data and are "
-        "readable, and from the first noised upload on that depends on an encrypted zone opened without noise. Of the "
-        "noise alone there are two figures: charged is that of σ; that of σ·√K, which clients add, holds only if the "
-        "stated number K of participants was true; what opened sums, and with them the global model, tell is not "
-        "counted",
+        "ε counts the noise zone, by the paper's eq. 22 with a noise of σ; ∞ where masks follow from the "
+        "data and are readable, and from the first noised upload on that depends on an encrypted zone opened "
+        "without noise. Of the noise alone there are two figures: charged is that of σ; that of σ·√K, which "
+        "clients add, holds only if the stated number K of participants was true; what opened sums, and with "
+        "them the global model, tell is not counted",
     )
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 
@@ -619,9 +626,9 @@ class SelectiveShield(Method):
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str:
         return (
-            "has no noise on sums: who encrypts a position follows from masks of the data, so that a sum may have the "
-            "shares of few clients, for whom none is sized, and masks tell of the data without noise: ε would stay "
-            "infinite; leave it out, or take full-he or ddp-fedavg"
+            "has no noise on sums: who encrypts a position follows from masks of the data, so that a sum may "
+            "have the shares of few clients, for whom none is sized, and masks tell of the data without "
+            "noise: ε would stay infinite; leave it out, or take full-he or ddp-fedavg"
         )
 
     def __init__(self, name: str, settings: SelectiveShieldSettings, plan: FederationPlan) -> None:
@@ -643,14 +650,15 @@ class SelectiveShield(Method):
         if encrypted_votes:
             self.phases = (Phase("negotiate", answered_by_authority=True, opens="votes"), self.phases[1])
             self.notes.append(
-                "tallies of votes are opened in every round: where one client more or less takes part in the next, the "
-                "difference is its vote at all positions at which the others' votes stay"
+                "tallies of votes are opened in every round: where one client more or less takes part in the "
+                "next, the difference is its vote at all positions at which the others' votes stay"
             )
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:
             self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")
         if self._target_epsilon is not None:
             self.notes.append(
-                "target_epsilon bounds what the noise alone is charged for, not what masks and opened sums tell besides"
+                "target_epsilon bounds what the noise alone is charged for, not what masks and opened sums "
+                "tell besides"
             )
         parameters = {
             "update": update_parameters(
@@ -688,10 +696,11 @@ def _check_grid(settings: SelectiveShieldSettings, clients: int, size: int) -> N
     deviation = settings.clip_norm * settings.noise_multiplier
     for participants in (1, clients):
         float32_grid(deviation * math.sqrt(participants))
-    # Rounding a vector may add sqrt(P) half steps to its norm, and values are clipped to that much less than C.
-    # With 2^20 steps to a deviation of C sigma sqrt(K), this keeps it to half of C.
+    # Rounding a vector may add sqrt(P) half steps to its norm, and values are clipped to that much less than
+    # C. With 2^20 steps to a deviation of C sigma sqrt(K), this keeps it to half of C.
     if settings.noise_multiplier * math.sqrt(clients * size) > 2.0**20:
         raise ParameterError(
-            f"noise_multiplier (sigma) {settings.noise_multiplier:g} is too large for discrete-gaussian noise on "
-            f"{size} parameters of {clients} clients: its grid would be too coarse for the clipping norm"
+            f"noise_multiplier (sigma) {settings.noise_multiplier:g} is too large for discrete-gaussian "
+            f"noise on {size} parameters of {clients} clients: its grid would be too coarse for the clipping "
+            "norm"
         )

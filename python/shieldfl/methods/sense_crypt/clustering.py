@@ -15,8 +15,8 @@ FloatVector = npt.NDArray[np.float32]
 FloatMatrix = npt.NDArray[np.float64]
 IntVector = npt.NDArray[np.int64]
 
-# The settings of Frey and Dueck's own program. With scikit-learn's 15 iterations without a change, this damping stops
-# long before the exemplars are settled.
+# The settings of Frey and Dueck's own program. With scikit-learn's 15 iterations without a change, this
+# damping stops long before the exemplars are settled.
 _DAMPING = 0.9
 _SETTLED_ITERATIONS = 100
 _MOST_ITERATIONS = 2000
@@ -31,12 +31,12 @@ def noised_sensitivity(
 ) -> FloatVector:
     """Return what a client uploads to be clustered: clipped to norm G, plus N(0, sigma² G²) (SenseCrypt, Algorithm 2).
 
-    A G below every client's norm is best, and it matters no further how far below: all vectors then have length G,
-    noise is as small beside them as it can be, and directions are compared, which tell what data a client has better
-    than lengths do. Lengths tell how far it has trained.
+    A G below every client's norm is best, and it matters no further how far below: all vectors then have
+    length G, noise is as small beside them as it can be, and directions are compared, which tell what data a
+    client has better than lengths do. Lengths tell how far it has trained.
 
-    Two clients, or two data sets of one, are up to 2G apart. A multiplier for sensitivity G protects a vector against
-    the zero vector; halve epsilon to protect it against any other.
+    Two clients, or two data sets of one, are up to 2G apart. A multiplier for sensitivity G protects a vector
+    against the zero vector; halve epsilon to protect it against any other.
 
     ``scores`` (P,), the sensitivity of each weight, are not changed. G is at least 2^-100; the multiplier,
     sigma, is as :func:`shieldfl.privacy.accountant.gaussian_noise_multiplier` gives it, 0 clips alone. Raises
@@ -50,22 +50,22 @@ def cluster_clients(
 ) -> tuple[IntVector, IntVector, float, tuple[str, ...]]:
     """Cluster clients by affinity propagation on negative squared distances (SenseCrypt, section 3.1).
 
-    The number of clusters is not given, and several are found even where clients are all alike. So the result counts
-    only if its mean silhouette reaches ``least_silhouette``. Measured with the MLP on MNIST and digits, on clipped
-    vectors: 0.59 to 0.95 for 20 clients in 4 or 5 groups with labels of their own, 0.01 to 0.22 for 5 to 100 clients
-    that share the data out evenly, 0.09 to 0.23 for Dirichlet shares at 0.5, where there are no groups either. Kaufman
-    and Rousseeuw (1990) see structure begin at the same 0.25.
+    The number of clusters is not given, and several are found even where clients are all alike. So the result
+    counts only if its mean silhouette reaches ``least_silhouette``. Measured with the MLP on MNIST and
+    digits, on clipped vectors: 0.59 to 0.95 for 20 clients in 4 or 5 groups with labels of their own, 0.01 to
+    0.22 for 5 to 100 clients that share the data out evenly, 0.09 to 0.23 for Dirichlet shares at 0.5, where
+    there are no groups either. Kaufman and Rousseeuw (1990) see structure begin at the same 0.25.
 
-    ``vectors`` (K, P) are what the clients uploaded; ArrayTypeError for what is no such matrix, RangeError for NaN or
-    infinity. Clusters of fewer than ``least_members`` are
-    merged into the one whose centre is nearest: the key authority opens no total of fewer. Under
-    ``least_silhouette`` all clients stay in one cluster; -1 takes whatever was found. ``noise_deviation``,
-    sigma G, of the noise on each value adds 2P times its square to every squared distance, which would hide
-    any silhouette and is subtracted for it.
+    ``vectors`` (K, P) are what the clients uploaded; ArrayTypeError for what is no such matrix, RangeError
+    for NaN or infinity. Clusters of fewer than ``least_members`` are merged into the one whose centre is
+    nearest: the key authority opens no total of fewer. Under ``least_silhouette`` all clients stay in one
+    cluster; -1 takes whatever was found. ``noise_deviation``, sigma G, of the noise on each value adds 2P
+    times its square to every squared distance, which would hide any silhouette and is subtracted for it.
 
-    Returns the cluster of each client (K,), from 0 in order of first appearance; the client that stands for each
-    cluster (C,); the mean silhouette of what was found, before anything was rejected or merged, NaN where undefined:
-    one cluster, none but single clients, or noise that hides the distances; and what was done to it, and why.
+    Returns the cluster of each client (K,), from 0 in order of first appearance; the client that stands for
+    each cluster (C,); the mean silhouette of what was found, before anything was rejected or merged, NaN
+    where undefined: one cluster, none but single clients, or noise that hides the distances; and what was
+    done to it, and why.
     """
     distances = _squared_distances(vectors)
     if not distances.any():
@@ -91,8 +91,8 @@ def cluster_clients(
 def _squared_distances(vectors: FloatVector) -> FloatMatrix:
     """Return squared distances (K, K) from the Gram matrix of what is left when the mean is taken off.
 
-    Taking the mean off keeps digits that would cancel. What is left of a distance below a millionth of the spread is
-    rounding, and counts as zero.
+    Taking the mean off keeps digits that would cancel. What is left of a distance below a millionth of the
+    spread is rounding, and counts as zero.
     """
     if np.ndim(vectors) != 2 or not np.size(vectors):
         raise ArrayTypeError("what is clustered must be a matrix, with a row of values for each client")

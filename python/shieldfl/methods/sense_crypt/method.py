@@ -53,8 +53,8 @@ class SenseCryptSettings(EncryptionSettings):
     encryption: Annotated[
         str,
         about(
-            "paillier-single: a ciphertext for each value, as in the paper. paillier-dense: many, in the order of the "
-            "cluster's union. Else every client encrypts the union.",
+            "paillier-single: a ciphertext for each value, as in the paper. paillier-dense: many, in the "
+            "order of the cluster's union. Else every client encrypts the union.",
             choices=encryptions,
         ),
     ] = "paillier-dense"
@@ -71,9 +71,9 @@ class SenseCryptSettings(EncryptionSettings):
         float,
         Meta(ge=2.0**-100, le=2.0**100),
         about(
-            "The L2 norm that sensitivities are clipped to, with and without noise (algorithm 2). Below every client's "
-            "own norm it does not matter how far: directions are compared then, which tell what data a client has; "
-            "lengths tell how far it has trained.",
+            "The L2 norm that sensitivities are clipped to, with and without noise (algorithm 2). Below "
+            "every client's own norm it does not matter how far: directions are compared then, which tell "
+            "what data a client has; lengths tell how far it has trained.",
             symbol="G",
         ),
     ] = 1e-3
@@ -81,7 +81,8 @@ class SenseCryptSettings(EncryptionSettings):
         float,
         Meta(ge=-1.0, le=1.0),
         about(
-            "A clustering with a lower mean silhouette counts as none: all clients form one cluster. -1 keeps any."
+            "A clustering with a lower mean silhouette counts as none: all clients form one cluster. -1 "
+            "keeps any."
         ),
     ] = 0.25
     least_budget: Annotated[
@@ -93,8 +94,8 @@ class SenseCryptSettings(EncryptionSettings):
     bandwidths: Annotated[
         _Kinds,
         about(
-            "Of the clients, in any unit. Several kinds are dealt out in turn: client i is of kind i modulo their "
-            "number."
+            "Of the clients, in any unit. Several kinds are dealt out in turn: client i is of kind i modulo "
+            "their number."
         ),
     ] = (1.0,)
     compute_speeds: Annotated[_Kinds, about("Of the clients' processors, likewise.")] = (1.0,)
@@ -114,8 +115,8 @@ class SenseCryptSettings(EncryptionSettings):
     objective: Annotated[
         Literal["normalised", "printed"],
         about(
-            "What eq. 9 makes small: normalised, with the bars of section 3.3, or its difference as it is printed, "
-            "without: no more is encrypted then than security and leakage ask for."
+            "What eq. 9 makes small: normalised, with the bars of section 3.3, or its difference as it is "
+            "printed, without: no more is encrypted then than security and leakage ask for."
         ),
     ] = "normalised"
     cost_weight: Annotated[
@@ -138,9 +139,9 @@ class SenseCryptSettings(EncryptionSettings):
 def cluster_round(context: RoleContext, round_number: int, cluster: int) -> int:
     """Return the number under which a cluster's ciphertexts of a round travel.
 
-    Of each number the key authority opens one total, so no two clusters share one; there are at most as many clusters
-    as clients. Where clients enrol it is the round's own, by which their keys go on: whoever is in one cluster's total
-    is answered for in no other.
+    Of each number the key authority opens one total, so no two clusters share one; there are at most as many
+    clusters as clients. Where clients enrol it is the round's own, by which their keys go on: whoever is in
+    one cluster's total is answered for in no other.
     """
     if context.keys.enrols:
         return round_number
@@ -202,7 +203,10 @@ class SenseCryptClient(TrainingClient):
         return start
 
     def _read_model(self, model: Message) -> GlobalModel:
-        """Read the cluster's model; a client that is in none, which is signed too, begins with the initial one."""
+        """Read the cluster's model.
+
+        A client that is in none, which is signed too, begins with the initial one.
+        """
         return super()._read_model(model) if "parameters" in model else self._initial
 
     def _make(self, phase: str, answer: Message | None) -> Message:
@@ -249,7 +253,8 @@ class SenseCryptClient(TrainingClient):
                 self.record(ClearUpload(self.round, self.index, "sensitivity"))
 
     def _tells(self, part: str) -> bool:
-        # Its noise is recorded with it. A mask tells even where it chooses all: whether it does follows from scores.
+        # Its noise is recorded with it. A mask tells even where it chooses all: whether it does follows from
+        # scores.
         return part != "sensitivity" and super()._tells(part)
 
     def _choose(self, answer: Message) -> Message:
@@ -392,7 +397,10 @@ class SenseCryptAggregator(CollectingAggregator):
             self._masks[client] = encrypted_positions(mask, self._buffers)
 
     def _receive_introduction(self, client: int, message: Message) -> None:
-        """Take what a client reports of itself. Raises RangeError for what is not finite, and a speed not above 0."""
+        """Take what a client reports of itself.
+
+        Raises RangeError for what is not finite, and a speed not above 0.
+        """
         is_known = self._clusters[client] >= 0
         if is_known and "capability" not in message:
             return
@@ -423,7 +431,10 @@ class SenseCryptAggregator(CollectingAggregator):
             return Message(reduce(or_, totals, {"round": Message.from_number(self.round), **clusters}))
 
     def _assigned(self) -> Message:
-        """Put every client that has introduced itself into a cluster; return these, and the clients' budgets."""
+        """Put every client that has introduced itself into a cluster.
+
+        Return these, and the clients' budgets.
+        """
         waiting, self._waiting = self._waiting, {}
         clients = sorted(waiting)
         if not self._by_sensitivity:
@@ -438,7 +449,10 @@ class SenseCryptAggregator(CollectingAggregator):
             self._clusters[clients] = labels
             self._centres = [vectors[centre] for centre in centres]
             sizes = ", ".join(map(str, np.bincount(labels)))
-            found = f"{len(clients)} clients are in {len(centres)} cluster(s) of {sizes}; silhouette {silhouette:.3f}"
+            found = (
+                f"{len(clients)} clients are in {len(centres)} cluster(s) of {sizes}; silhouette "
+                f"{silhouette:.3f}"
+            )
             for text in (*notes, found):
                 self.note(Note(text))
         known = np.flatnonzero(self._clusters >= 0)
@@ -522,8 +536,8 @@ class SenseCryptRule(OpeningRule):
                 raise PolicyError("the total of a cluster has an update of a client that is not in it")
             if claim.total.clients < sums.min_clients:
                 notes.append(
-                    f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too "
-                    "few to open: its model stays"
+                    f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an "
+                    "update, too few to open: its model stays"
                 )
                 continue
             claim.check_weights(self.context.most_weight)
@@ -572,8 +586,8 @@ class SenseCrypt(Method):
         "client",
         "the aggregator, which sees no model",
         "the sensitivity that a client uploads is zeroed out",
-        "ε is ∞ once masks, or values outside of them, are readable; the noise alone counts the one upload for "
-        "clustering; what opened sums, and with them the model, tell is not counted",
+        "ε is ∞ once masks, or values outside of them, are readable; the noise alone counts the one upload "
+        "for clustering; what opened sums, and with them the model, tell is not counted",
     )
     aggregator_sees = (
         "values outside of the masks, masks, every client's sensitivity once, speeds and weights"
@@ -610,7 +624,9 @@ class SenseCrypt(Method):
         }
 
     def message_for(self, client: int, message: Message) -> Message:
-        """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one.
+        """Return what concerns the client's cluster.
+
+        No model for a client that is in none: it has the initial one.
 
         Raises WireFormatError for clusters that there are not, and a budget for a client that is in none.
         """

@@ -1,7 +1,8 @@
 """Labels out of the gradient of a classifier's last layer: which layer that is, iLRG, and guesses at what is hidden.
 
-What an attacker puts where an update is hidden is an addition of this project: the best that a party could know.
-Gradient matching needs none: it leaves unknown positions out, which is the same as searching for their values too.
+What an attacker puts where an update is hidden is an addition of this project: the best that a party could
+know. Gradient matching needs none: it leaves unknown positions out, which is the same as searching for their
+values too.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _PROBES = 4
 class LastLayer:
     """A Linear whose outputs are the logits.
 
-    Its weight may be computed of others. Where W follows from parameters t, such as W0 + D T with a small table T, an
-    update shows J^T G of the weight's gradient G alone, J being what W changes by with t: fewer numbers than G has,
-    unless there are as many directions as classes. This is an addition of this project.
+    Its weight may be computed of others. Where W follows from parameters t, such as W0 + D T with a small
+    table T, an update shows J^T G of the weight's gradient G alone, J being what W changes by with t: fewer
+    numbers than G has, unless there are as many directions as classes. This is an addition of this project.
     """
 
     name: str
@@ -46,10 +47,10 @@ class LastLayer:
     def weight_gradient(self, observed: ObservedUpdate) -> Floats:
         """Return the mean gradient of the weight (classes, d), or what fits best what is shown of a computed one.
 
-        Of that first one h for all classes, as if a batch's features were all the same: each class's row is its bias
-        gradient times h. Then the least change by which the parameters' gradients are those that are observed, and the
-        classes' rows sum to zero, as those of softmax and cross-entropy do. With as many directions as classes it is
-        the gradient itself.
+        Of that first one h for all classes, as if a batch's features were all the same: each class's row is
+        its bias gradient times h. Then the least change by which the parameters' gradients are those that are
+        observed, and the classes' rows sum to zero, as those of softmax and cross-entropy do. With as many
+        directions as classes it is the gradient itself.
         """
         gradients = observed.tensors(observed.gradient)
         if not self.computed:
@@ -86,8 +87,8 @@ class LastLayer:
 def only_label(observed: ObservedUpdate) -> int:
     """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient of a layer of its own.
 
-    A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone where
-    these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
+    A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone
+    where these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
     """
     layer = last_layer(observed)
     assert layer is not None
@@ -169,13 +170,13 @@ _CLEAR = 2.0
 class Ilrg(UpdateAttack):
     """Counts the labels of a batch from its mean gradient (iLRG).
 
-    Of the last layer, row i of the weight's gradient over the bias's is a mean of the features below, mostly of class
-    i's samples: h_i. Its softmax p_i = softmax(W h_i + b) stands for what the model says of class i, and the counts k
-    solve sum_j k_j = K and sum_j k_j p_j[i] - k_i = K g_b,i.
+    Of the last layer, row i of the weight's gradient over the bias's is a mean of the features below, mostly
+    of class i's samples: h_i. Its softmax p_i = softmax(W h_i + b) stands for what the model says of class i,
+    and the counts k solve sum_j k_j = K and sum_j k_j p_j[i] - k_i = K g_b,i.
 
-    After several steps of SGD, W and b are those from before them, and the gradient is a mean over all steps. Where W
-    is computed of other parameters, as of factors, their gradients tell that of W in part: what fits them best is
-    taken.
+    After several steps of SGD, W and b are those from before them, and the gradient is a mean over all steps.
+    Where W is computed of other parameters, as of factors, their gradients tell that of W in part: what fits
+    them best is taken.
     """
 
     name = "ilrg"
@@ -268,12 +269,12 @@ def with_own_expectation(
 def by_class_sums(observed: ObservedUpdate) -> ObservedUpdate:
     """Make the last layer's gradient sum to zero over the classes, as that of softmax and cross-entropy does.
 
-    This holds for each column of the weight and for the bias, for every batch, and so for what SGD changes, but for
-    weight decay, whose part follows from the model. Where one entry of a column is hidden it is the others' negative
-    sum, and known from then on if these are exact. Of several hidden ones the guesses are moved by the same amount
-    each, which is the nearest point that sums right. Where the others have noise, guesses are moved by less: by the
-    best linear estimate, if guesses are off by as much as what is known of the tensor varies without its noise. An
-    update without such a layer stays as it is.
+    This holds for each column of the weight and for the bias, for every batch, and so for what SGD changes,
+    but for weight decay, whose part follows from the model. Where one entry of a column is hidden it is the
+    others' negative sum, and known from then on if these are exact. Of several hidden ones the guesses are
+    moved by the same amount each, which is the nearest point that sums right. Where the others have noise,
+    guesses are moved by less: by the best linear estimate, if guesses are off by as much as what is known of
+    the tensor varies without its noise. An update without such a layer stays as it is.
     """
     layer = last_layer(observed)
     if layer is None:

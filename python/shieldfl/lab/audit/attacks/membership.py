@@ -1,10 +1,10 @@
 """Attacks that run federations of their own: on members, by LiRA, and on labels, by what is clear beside updates.
 
-LiRA asks the model that a federation ends with, beside shadow models, whether it was trained on a sample. For labels
-the attacker plays clients with data of its own, of known label distributions, records what it would see of each, and
-fits a ridge regression from that to the distribution. What it then predicts of others is compared with the guess that
-needs no view: the mean of the distributions that it played. Source of that method: Ateniese et al. 2015, "Hacking smart
-machines with smarter ones", section 3; the views are ours.
+LiRA asks the model that a federation ends with, beside shadow models, whether it was trained on a sample. For
+labels the attacker plays clients with data of its own, of known label distributions, records what it would
+see of each, and fits a ridge regression from that to the distribution. What it then predicts of others is
+compared with the guess that needs no view: the mean of the distributions that it played. Source of that
+method: Ateniese et al. 2015, "Hacking smart machines with smarter ones", section 3; the views are ours.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import flatten
 
 TrainShadow = Callable[[Tensor, int], nn.Module]
-"""Takes the positions of candidates to train on, int64 (k,), and a seed; returns a model trained as the target was."""
+"""Takes the positions of candidates to train on, int64 (k,), and a seed.
+
+Returns a model trained as the target was.
+"""
 
 _FEWEST_FOR_OWN_DEVIATION = 32
 """Shadow models with, or without, a sample from which a deviation of its own is better than one for all samples."""
@@ -53,7 +56,8 @@ _CONFIDENCE = 0.95
 def confidence_scores(model: nn.Module, features: Tensor, labels: Tensor) -> Floats:
     """Return log(p / (1 - p)) of the probability p that a classifier gives to each sample's label, (N,).
 
-    Source: Carlini et al. 2022, section IV-A. It is worked out from logits in float64, so that no p rounds to 1.
+    Source: Carlini et al. 2022, section IV-A. It is worked out from logits in float64, so that no p rounds to
+    1.
     """
     logits = outputs_of(model, features).double()
     own = logits.gather(1, labels.cpu()[:, None])
@@ -65,11 +69,11 @@ def confidence_scores(model: nn.Module, features: Tensor, labels: Tensor) -> Flo
 def likelihood_ratios(scores: Floats, included: Flags, target: Floats) -> Floats:
     """Return log-likelihood ratios (m,) of a target's scores (m,): trained on the candidate, against not.
 
-    ``scores`` are of shadow models on each candidate, (models, m), and ``included`` says which candidates each was
-    trained on: every candidate is in 2 models or more, and out for as many.
+    ``scores`` are of shadow models on each candidate, (models, m), and ``included`` says which candidates
+    each was trained on: every candidate is in 2 models or more, and out for as many.
 
-    Source: Carlini, Chien, Nasr, Song, Terzis, Tramèr 2022, "Membership inference attacks from first principles",
-    algorithm 1 and section VI-A for a deviation that samples share where there are few models.
+    Source: Carlini, Chien, Nasr, Song, Terzis, Tramèr 2022, "Membership inference attacks from first
+    principles", algorithm 1 and section VI-A for a deviation that samples share where there are few models.
     """
     inside, outside = (norm.logpdf(target, *fitted(scores, one)) for one in (included, ~included))
     ratios: Floats = inside - outside
@@ -117,14 +121,15 @@ Rate = tuple[float, float, float]
 def membership_figures(scores: Floats, members: Flags) -> tuple[Rate, Rate, dict[float, Rate]]:
     """Measure scores (n,), higher for likelier members, beside the truth (n,), of 2 members and 2 others or more.
 
-    First the area under the curve of true over false positives, 0.5 by chance: Mann and Whitney's statistic, with an
-    interval by DeLong's variance (1988). Then the advantage, the largest difference of the two shares: 0 is chance, but
-    it is a maximum, above 0 by chance too; its interval, by Dvoretzky, Kiefer, Wolfowitz and Massart, holds for all
-    thresholds at once. Then true positives by share of false ones, which is what chance achieves, with Clopper and
-    Pearson's interval at the threshold as it was found; a share for which there are too few others is left out.
+    First the area under the curve of true over false positives, 0.5 by chance: Mann and Whitney's statistic,
+    with an interval by DeLong's variance (1988). Then the advantage, the largest difference of the two
+    shares: 0 is chance, but it is a maximum, above 0 by chance too; its interval, by Dvoretzky, Kiefer,
+    Wolfowitz and Massart, holds for all thresholds at once. Then true positives by share of false ones, which
+    is what chance achieves, with Clopper and Pearson's interval at the threshold as it was found; a share for
+    which there are too few others is left out.
 
-    Intervals take samples as independent; samples that one target scored are nearly so, the same samples scored by
-    several targets less.
+    Intervals take samples as independent; samples that one target scored are nearly so, the same samples
+    scored by several targets less.
     """
     inside, outside = int(members.sum()), int((~members).sum())
     ranks = rankdata(scores)
@@ -158,11 +163,13 @@ _ALIKE = 1e-3
 
 
 class MembershipAudit(FederationAttack):
-    """Trains federations on random halves of candidates; each is attacked in turn, with the others as shadow models.
+    """Trains federations on random halves of candidates.
 
-    So shadow models are trained as the target was, under the same method. Clients train long on few samples: it is a
-    test of what is possible, not of what is usual, and the settings are ours; the audit's rounds, samples and rate are
-    not used. Samples of all clients count, also of clients that are of the party.
+    Each is attacked in turn, with the others as shadow models.
+
+    So shadow models are trained as the target was, under the same method. Clients train long on few samples:
+    it is a test of what is possible, not of what is usual, and the settings are ours; the audit's rounds,
+    samples and rate are not used. Samples of all clients count, also of clients that are of the party.
 
     Raises ParameterError for a data set of fewer samples than candidates.
     """
@@ -199,8 +206,9 @@ class MembershipAudit(FederationAttack):
     def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
         """Return a cell for each party: what membership inference got of a method's last model.
 
-        A method that ends with plain averaging's model, as its first federation is compared with that one's on the same
-        samples, has that one's figures: it would be attacked twice. Raises ParameterError for one that has several.
+        A method that ends with plain averaging's model, as its first federation is compared with that one's
+        on the same samples, has that one's figures: it would be attacked twice. Raises ParameterError for one
+        that has several.
         """
         order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
         chosen = torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
@@ -303,8 +311,8 @@ def played_clients(
 ) -> tuple[Counts, Floats]:
     """Draw clients with shares of the classes from Dir(alpha, ..., alpha), of the same data with others.
 
-    Returns the samples' positions (clients, samples), and their label distributions (clients, classes). Raises
-    ParameterError for a class without a sample.
+    Returns the samples' positions (clients, samples), and their label distributions (clients, classes).
+    Raises ParameterError for a class without a sample.
     """
     own = labels.cpu().numpy()
     pools = [np.flatnonzero(own == label) for label in range(classes)]
@@ -320,7 +328,10 @@ def played_clients(
 
 
 def predicted_distributions(views: Floats, distributions: Floats, others: Floats) -> Floats:
-    """Fit views (n, d) of clients, at least 3, with such distributions (n, classes); predict those of others (m, d)."""
+    """Fit views (n, d) of clients, at least 3, with such distributions (n, classes).
+
+    Predict those of others (m, d).
+    """
     regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES)).fit(views, distributions)
     shares = np.maximum(regression.predict(others), 0.0)
     totals = shares.sum(axis=1, keepdims=True)
@@ -335,7 +346,8 @@ def correlation_with_truth(
 ) -> tuple[float, float, float]:
     """Correlate distributions (n, classes) with the true ones, both without a guess (classes,); 0 is chance.
 
-    With it an interval, by bootstrap: of clients that depend on each other, so many in a row, it draws all or none.
+    With it an interval, by bootstrap: of clients that depend on each other, so many in a row, it draws all or
+    none.
     """
 
     def correlation(chosen: Counts) -> float:
@@ -368,12 +380,13 @@ _FEWEST_POSITIONS = 5
 def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, float]:
     """Return, by name, numbers about messages that are not values of updates or models.
 
-    They are about the victim's messages; and about what clients are sent, which is made of all clients' messages, with
-    what those of the party have sent themselves beside it: means over the clients of the party.
+    They are about the victim's messages; and about what clients are sent, which is made of all clients'
+    messages, with what those of the party have sent themselves beside it: means over the clients of the
+    party.
 
     Of every part its length in bytes, and the number or two that it is where it is so short; of a mask of the
-    parameters, a list of positions, or a number for each parameter also its share of each tensor, and of each class's
-    weights in the last layer.
+    parameters, a list of positions, or a number for each parameter also its share of each tensor, and of each
+    class's weights in the last layer.
     """
     facts = _facts_of(view.of_victim(), layout, classes, "")
     exchanges = [
@@ -499,7 +512,10 @@ class LabelDistributionAudit(FederationAttack):
             np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)
         )
         if not (views != views[0]).any():
-            why = "beside values of updates, nothing that this party gets of clients differs from one to another"
+            why = (
+                "beside values of updates, nothing that this party gets of clients differs from one to "
+                "another"
+            )
             return Cell(name, self.name, party, "nothing received", f"{why}, of {len(own)}")
         predicted, guess = predicted_distributions(views, own_truth, attacked), own_truth.mean(axis=0)
         # Clients of one federation share a model, and what all are sent.
@@ -516,8 +532,8 @@ class LabelDistributionAudit(FederationAttack):
             high=high,
             chance=0.0,
             tries=len(truth) // federation,
-            form=f"{len(names)} numbers about the first round's messages, {len(own)} clients of the attacker's own, "
-            f"{len(truth)} attacked",
+            form=f"{len(names)} numbers about the first round's messages, {len(own)} clients of the "
+            f"attacker's own, {len(truth)} attacked",
             others={
                 "error of a share": float(np.abs(predicted - truth).mean(axis=1).mean()),
                 "error without a view": float(np.abs(guess - truth).mean(axis=1).mean()),

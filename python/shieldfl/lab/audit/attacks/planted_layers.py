@@ -1,7 +1,7 @@
 """Linear layers that a server plants in front of a model, and samples out of the gradients of their rows.
 
-A row's weight gradient is the sum of the samples that it passes on, each times what comes back to it, and its bias
-gradient the sum of those factors: where there was one sample, their ratio is that sample.
+A row's weight gradient is the sum of the samples that it passes on, each times what comes back to it, and its
+bias gradient the sum of those factors: where there was one sample, their ratio is that sample.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _BY_ACCIDENT = 0.01
 class _PlantedLayer(ModelPlantingAttack):
     """``shrunk``, in (0, 1], is how much smaller rows are than what they measure.
 
-    What follows them is larger by as much: the model is the same. With small rows a change of float32 parameters tells
-    the gradient of one step more precisely; with large rows the thresholds stay where they are for more steps.
+    What follows them is larger by as much: the model is the same. With small rows a change of float32
+    parameters tells the gradient of one step more precisely; with large rows the thresholds stay where they
+    are for more steps.
     """
 
     recovers = "images"
@@ -102,7 +103,8 @@ class RowGradients:
         weight, bias = f"{planted}.weight", f"{planted}.bias"
 
         def errors(name: str, deviations: float) -> Tensor:
-            # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
+            # A change is the difference of two parameters, each rounded to float32; a gradient is a float32
+            # sum.
             largest = float(before[name].detach().abs().max())
             values = gradients[name][known[name]]
             sums = float(values.abs().max()) if values.numel() else 0.0
@@ -188,12 +190,12 @@ class RobbingTheFed(_PlantedLayer):
 
     What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are
     quantiles of the server's own samples, so that bins, one for each of 2 ``rows`` or more, are filled alike.
-    Exact after one local step; an approximation after several. ``measured`` is the "brightness", the mean of a sample's
-    features, or a "random" linear functional of them.
+    Exact after one local step; an approximation after several. ``measured`` is the "brightness", the mean of
+    a sample's features, or a "random" linear functional of them.
 
-    It finds one image of each bin that was not empty: the sample, or a mean of those that shared the bin. A bin counts
-    as empty where what it holds does not stand clear of the noise. Rows with no sample between them have the same
-    gradients: what is hidden of one is taken from the other.
+    It finds one image of each bin that was not empty: the sample, or a mean of those that shared the bin. A
+    bin counts as empty where what it holds does not stand clear of the noise. Rows with no sample between
+    them have the same gradients: what is hidden of one is taken from the other.
     """
 
     name = "robbing-the-fed"

@@ -21,7 +21,10 @@ from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.learning.scores import batches_of
 
 _REACHED = 0.1
-"""Of a gradient's root mean square: as near as searches for batches come. Smaller noise has no say beside that."""
+"""Of a gradient's root mean square: as near as searches for batches come.
+
+Smaller noise has no say beside that.
+"""
 
 
 def _weights(observed: ObservedUpdate) -> Tensor | None:
@@ -46,7 +49,8 @@ class SimulatedTraining:
     """
 
     def __init__(self, observed: ObservedUpdate) -> None:
-        # Running means are written to, which cannot be done for several at once, and are of no use in training.
+        # Running means are written to, which cannot be done for several at once, and are of no use in
+        # training.
         self._model = replace_all_batch_norm_modules_(deepcopy(observed.model).train())
         # The model is a copy: its own parameters are not moved.
         self._start = dict(self._model.named_parameters())
@@ -74,8 +78,8 @@ class SimulatedTraining:
     def distances(self, samples: Tensor, targets: Tensor) -> Tensor:
         """Return the squared distances (B,) of :attr:`observed` from :meth:`gradient` of B batches, worked out at once.
 
-        Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). One after another where the model cannot
-        be run on several at once.
+        Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). One after another where the
+        model cannot be run on several at once.
         """
 
         def distance(own: Tensor, target: Tensor) -> Tensor:
@@ -84,7 +88,8 @@ class SimulatedTraining:
         at_once = vmap(distance, randomness="different")
         with sdpa_kernel(SDPBackend.MATH):
             if self._at_once is None:
-                # Of one batch: what is out of memory with all of them is an error, and no property of the model.
+                # Of one batch: what is out of memory with all of them is an error, and no property of the
+                # model.
                 self._at_once = _runs(at_once, samples[:1], targets[:1])
             if self._at_once:
                 found: Tensor = at_once(samples, targets)
@@ -120,7 +125,10 @@ def _plus(values: Iterable[Tensor], factor: float, others: Iterable[Tensor]) -> 
 
 
 def _runs(function: Callable[..., Tensor], *arguments: Tensor) -> bool:
-    """Say whether torch.func can do what a function does; random numbers are drawn as if it had not been tried."""
+    """Say whether torch.func can do what a function does.
+
+    Random numbers are drawn as if it had not been tried.
+    """
     with torch.random.fork_rng(devices=[]):
         try:
             function(*arguments)
@@ -139,9 +147,10 @@ ValuesAndGradients = Callable[[Tensor], tuple[Tensor, Tensor]]
 class _Curvature:
     """What the last steps say of the second derivatives, of each start.
 
-    The product of the inverse Hessian with a vector is the compact one of Byrd, Nocedal, Schnabel (1994, theorem 2.2):
-    the same as by the usual two loops over the history, in a dozen operations for all starts. Pairs lie in a window
-    that moves through arrays of twice the length. A pair that a start does not keep is all zeros.
+    The product of the inverse Hessian with a vector is the compact one of Byrd, Nocedal, Schnabel (1994,
+    theorem 2.2): the same as by the usual two loops over the history, in a dozen operations for all starts.
+    Pairs lie in a window that moves through arrays of twice the length. A pair that a start does not keep is
+    all zeros.
     """
 
     def __init__(self, points: Tensor) -> None:
@@ -230,9 +239,10 @@ def least_of_many(
 ) -> tuple[Tensor, Tensor, int]:
     """Descend from each point (B, d) by torch's L-BFGS of rate 1 without a line search.
 
-    Returns the values (B,) and points (B, d) where each came lowest, and in how many steps. A start that comes to no
-    number, stands still or does not come lower by a tenth in so many steps of ``patience`` is left. Once one of them is
-    at the value ``found`` it alone goes on, until nothing more is to be gained: ``exact``.
+    Returns the values (B,) and points (B, d) where each came lowest, and in how many steps. A start that
+    comes to no number, stands still or does not come lower by a tenth in so many steps of ``patience`` is
+    left. Once one of them is at the value ``found`` it alone goes on, until nothing more is to be gained:
+    ``exact``.
     """
     least = torch.full((len(points),), math.inf, dtype=torch.float64)
     best = points.clone()
@@ -270,8 +280,8 @@ def least_of_many(
     return least, best, taken
 
 
-# Squared distances in parts of the gradient's squared length: from where on a start is taken to have found the samples,
-# and from where on more steps fit what float32 rounds.
+# Squared distances in parts of the gradient's squared length: from where on a start is taken to have found
+# the samples, and from where on more steps fit what float32 rounds.
 _CONVERGED, _EXACT = 1e-4, 1e-8
 
 
@@ -363,8 +373,8 @@ _IMAGE_RANK = 3  # channels, height, width
 class Inverting(UpdateAttack):
     """Makes 1 - cos(gradients) + alpha TV(images) small, over the known positions alone.
 
-    Labels come first: of one sample by iDLG's rule, of more by iLRG's counts. The steps that a client took one after
-    another are simulated one after another.
+    Labels come first: of one sample by iDLG's rule, of more by iLRG's counts. The steps that a client took
+    one after another are simulated one after another.
     """
 
     name = "inverting"
@@ -378,7 +388,10 @@ class Inverting(UpdateAttack):
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         if len(observed.sample_shape) != _IMAGE_RANK:
-            return f"it searches for images of (channels, height, width), and a sample is {observed.sample_shape}"
+            return (
+                "it searches for images of (channels, height, width), and a sample is "
+                f"{observed.sample_shape}"
+            )
         if observed.samples > 1:
             return Ilrg().inapplicable(observed)
         return _without_last_layer(observed)

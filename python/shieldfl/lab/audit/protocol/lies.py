@@ -1,7 +1,8 @@
 """The lies of this package: sums of too few, a second sum, a late one, invented clients, a tampered ciphertext.
 
-What the last one does with CKKS frames and an opened sum is written from docs/wire-format.md and docs/packings.md: only
-numbers that the attacker has go in, frames that it recorded or made itself, and what the opened sum says.
+What the last one does with CKKS frames and an opened sum is written from docs/wire-format.md and
+docs/packings.md: only numbers that the attacker has go in, frames that it recorded or made itself, and what
+the opened sum says.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class LateTotal(ProtocolAttack):
             liar.kept[client] = liar.question(phase, others)
         if victim not in earlier:
             return None
-        # What the honest sum of that round has moved the model by, and what the one without the victim would have.
+        # What the honest sum of that round has moved the model by, and what the one without the victim would
+        # have.
         everybody = liar.changed_since(earlier[victim], victim)
         count = len(liar.sent)
         return count * everybody - (count - 1) * liar.answer(earlier[victim], victim)
@@ -95,7 +97,8 @@ class LateTotal(ProtocolAttack):
 class InventedClients(ProtocolAttack):
     """Takes the place of all clients but the victim, by roles that it makes from the public set-up.
 
-    Where clients enrol it asks the key authority to enrol these in the others' places, and goes on where it is refused.
+    Where clients enrol it asks the key authority to enrol these in the others' places, and goes on where it
+    is refused.
     """
 
     name = "invented-clients"
@@ -146,9 +149,9 @@ _PART = "ciphertexts"
 class TamperedCiphertext(ProtocolAttack):
     """Has the sum decrypt what its client has altered, and takes it for an oracle.
 
-    Under ``ckks`` the alteration asks for the round's secret key, with which the victim's ciphertexts are read that the
-    aggregator has. Under the other schemes no question is known: there one bit is flipped, and what the model moves by
-    beside the other clients' updates would be the answer.
+    Under ``ckks`` the alteration asks for the round's secret key, with which the victim's ciphertexts are
+    read that the aggregator has. Under the other schemes no question is known: there one bit is flipped, and
+    what the model moves by beside the other clients' updates would be the answer.
     """
 
     name = "tampered-ciphertext"
@@ -178,7 +181,10 @@ class TamperedCiphertext(ProtocolAttack):
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
-        """Ask for the sum with what was altered in it. Raises ParameterError where it has no room for the secret."""
+        """Ask for the sum with what was altered in it.
+
+        Raises ParameterError where it has no room for the secret.
+        """
         if liar.refused is not None:
             raise liar.refused
         moved = len(liar.sent) * liar.answer(liar.question(phase), victim)
@@ -190,8 +196,8 @@ class TamperedCiphertext(ProtocolAttack):
         sums = encrypted.gather(moved - len(liar.sent) * liar.own_change)
         if sums.size < parameters.ring_degree:
             raise ParameterError(
-                f"the opened sum has {sums.size:,} values, and the secret key {parameters.ring_degree:,}: a part of it "
-                "was read, which opens nothing"
+                f"the opened sum has {sums.size:,} values, and the secret key {parameters.ring_degree:,}: a "
+                "part of it was read, which opens nothing"
             )
         secret = secret_from_sum(sums, parameters, _LOG2_SIZE)
         values = open_batch(bytes(liar.sent[victim][_PART]), parameters, secret)

@@ -192,7 +192,10 @@ class LyingAggregator:
         """By phase of the round: what clients got for the one before."""
         self._taken: dict[int, Message] = {}
         self.refused: ShieldError | None = None
-        """What the honest role has refused a message with that was put in another one's place; it took that one."""
+        """What the honest role has refused a message with that was put in another one's place.
+
+        It took that one.
+        """
         self.kept: dict[int, Question] = {}
         """By client: a question of an earlier round that a lie comes back to."""
 

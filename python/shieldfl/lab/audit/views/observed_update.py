@@ -33,7 +33,10 @@ class ObservedUpdate:
     model: nn.Module
     """What the client trained from, as far as the attacker knows it. Attacks work on copies."""
     change: FloatVector
-    """Parameters after training minus before, (P,); whatever stands where ``known`` is false tells nothing."""
+    """Parameters after training minus before, (P,).
+
+    Whatever stands where ``known`` is false tells nothing.
+    """
     known: Flags
     """Of which positions the attacker has the value, exact or noised, (P,)."""
     training: TrainingSettings
@@ -53,8 +56,8 @@ class ObservedUpdate:
         deviations = np.shape(self.noise_deviation) or (size,)
         if {np.shape(self.change), np.shape(self.known), deviations} != {(size,)}:
             raise ParameterError(
-                f"the model has {size:,} parameters: give as many changes, as many flags, and one deviation of the "
-                "noise or as many"
+                f"the model has {size:,} parameters: give as many changes, as many flags, and one deviation "
+                "of the noise or as many"
             )
         if not self.known.any():
             raise ParameterError("an update of which nothing is known has nothing to attack")

@@ -1,4 +1,7 @@
-"""A federation of which every role's messages are recorded, with the truth beside it; and what parties have of it."""
+"""A federation of which every role's messages are recorded, with the truth beside it.
+
+And what parties have of it.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,8 @@ def kept_pair(
 
     Pairs of single rounds are made anew. What was opened by an earlier authority this one does not know: each
     is of a federation of its own, with its own session and signing key. It is for the audit alone: no
-    command, and no other part of the package, has two authorities of one key. Raises as :class:`KeyPairAuthority`
-    does.
+    command, and no other part of the package, has two authorities of one key. Raises as
+    :class:`KeyPairAuthority` does.
     """
     made: Any = partial(
         KeyPairAuthority, parameters, min_clients, threads=threads, weight_bounds=weight_bounds
@@ -327,8 +330,8 @@ class View:
     def model(self, round_number: int) -> FloatVector | None:
         """Return the global parameters (P,) that a round begins with, where the party has them.
 
-        After the last round: what it came to. Whoever reads the channel has them where a message brings them. Of the
-        models of several clusters it is the victim's, where the party has that.
+        After the last round: what it came to. Whoever reads the channel has them where a message brings them.
+        Of the models of several clusters it is the victim's, where the party has that.
         """
         models = self._record.models
         victims = models.get((client_name(self.victim), round_number))
@@ -435,10 +438,12 @@ def _is_of(delivery: Delivery, client: int) -> bool:
 
 
 def _placed(numbers: FloatVector, disclosure: Disclosure, method: Method) -> tuple[Flags, FloatVector]:
-    """Return which positions (P,) a message's numbers are of, and those numbers, in order; buffers are left out.
+    """Return which positions (P,) a message's numbers are of, and those numbers, in order.
 
-    Where positions that stay with a client are hidden among the others, they come with noise alone, and count as not
-    known: that favours the attacker, who cannot tell them apart.
+    Buffers are left out.
+
+    Where positions that stay with a client are hidden among the others, they come with noise alone, and count
+    as not known: that favours the attacker, who cannot tell them apart.
     """
     sent = disclosure.clear.to_bool() | disclosure.noised.to_bool()
     count, buffers = int(sent.sum()), method.plan.buffers
@@ -448,8 +453,8 @@ def _placed(numbers: FloatVector, disclosure: Disclosure, method: Method) -> tup
     if numbers.size == int(outside.sum()):
         return sent, numbers[sent[outside]]
     raise ParameterError(
-        f"{method.name}: a client's message has {numbers.size:,} numbers, and it states the places of {count:,}: "
-        "there is no view of it to attack"
+        f"{method.name}: a client's message has {numbers.size:,} numbers, and it states the places of "
+        f"{count:,}: there is no view of it to attack"
     )
 
 
@@ -460,12 +465,15 @@ _OF_THE_ATTACKER = 2**31
 
 
 def private_batches(dataset: Dataset, config: RunConfig) -> list[Counts]:
-    """Draw each client's samples from the training set, none twice. Raises ParameterError where there are too few."""
+    """Draw each client's samples from the training set, none twice.
+
+    Raises ParameterError where there are too few.
+    """
     wanted = config.clients * config.batch_size
     if wanted > len(dataset.train_labels):
         raise ParameterError(
-            f"{config.clients} clients of {config.batch_size} samples need {wanted:,}, and {dataset.name} has "
-            f"{len(dataset.train_labels):,}: take fewer samples or clients"
+            f"{config.clients} clients of {config.batch_size} samples need {wanted:,}, and {dataset.name} "
+            f"has {len(dataset.train_labels):,}: take fewer samples or clients"
         )
     drawn = np.random.default_rng([config.seed, 7]).permutation(len(dataset.train_labels))[:wanted]
     return list(drawn.reshape(config.clients, config.batch_size))
@@ -476,7 +484,10 @@ def first_model(config: RunConfig, dataset: Dataset) -> nn.Module:
 
 
 def planned(name: str, settings: MethodSettings, config: AuditConfig, **facts: Any) -> Method:
-    """Return a method of the audit's clients, for a model that is none of a data set's; ``facts`` are of its plan."""
+    """Return a method of the audit's clients, for a model that is none of a data set's.
+
+    ``facts`` are of its plan.
+    """
     plan = FederationPlan.for_weights(
         None,
         clients=config.clients,
@@ -509,8 +520,8 @@ def recorded_run(
     )
     if method.own_settings.get("synthetic_share"):
         raise ParameterError(
-            f"{name} trains on synthetic samples beside the client's own, which no attack here tells from them: set "
-            "synthetic_share to 0"
+            f"{name} trains on synthetic samples beside the client's own, which no attack here tells from "
+            "them: set synthetic_share to 0"
         )
     synthetic = None
     if (demand := method.synthetic_demand) is not None:
@@ -586,7 +597,8 @@ class Trial:
         return View(self.record, self.method, party, victim).changes()
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
-        # Who chose the first model and has no later one knows best what it chose: training moves it by little.
+        # Who chose the first model and has no later one knows best what it chose: training moves it by
+        # little.
         start = self._chosen if known.start is None else known.start
         model = deepcopy(self._drawn_anew if start is None else self.model)
         if start is not None:
