@@ -102,7 +102,7 @@ class AuthoritySecrets(Uncopied):
             return
         held = self.enrolment_key
         if held is not None and isinstance(key, bytes) and hmac.compare_digest(held, key):
-            # As with each client that enrols: making a public key takes a third of an enrolment.
+            # As with each client that enrols: making a public key takes a third of an enrolment's time.
             return
         mlkem, x25519 = _enrolment_modules()
         try:

@@ -314,7 +314,7 @@ class AuthorityStore(Store):
                 _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
-        """Return what a client, or for None whoever opens, got to enrol; None without, or once revoked."""
+        """Return what a client, or for None the opener, got for enrolling; None without, or once revoked."""
         place = placed("grant", session, client=client)
         with self._transaction() as change:
             _read_session(change, session)
@@ -392,7 +392,7 @@ class AuthorityStore(Store):
         total_digest: bytes,
         compute: Callable[[Keys], tuple[bytes, Keys]],
     ) -> bytes:
-        """Answer for a set of clients: with the bytes that the same request got before, or with new ones.
+        """Answer for a set of clients: with what the same request got before, or with bytes computed now.
 
         ``compute`` gets the clients' keys and returns the answer, and all these keys, each where it stands
         from now on: at most at the round after this one. It is called within the transaction, at most once.

@@ -74,7 +74,7 @@ class RoundSigner(Uncopied, abc.ABC):
         return {name: self._signed(MODEL_DOMAIN, name, hashlib.sha256(invited).digest() + digest)}
 
     def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
-        """Return, as a part of an answer with this digest, what binds it to the newest round and a phase."""
+        """Return, as a part of an answer, what binds it, by ``digest``, to the newest round and a phase."""
         return {ANSWER_SIGNATURE: self._signed(ANSWER_DOMAIN, phase, digest)}
 
     def _signed(self, domain: bytes, name: str, content: bytes) -> bytes:

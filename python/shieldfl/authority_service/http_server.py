@@ -163,7 +163,7 @@ class Connections:
                 await asyncio.sleep(0)  # where many come, those that are there go on, too
 
     def _has_room(self, address: str) -> bool:
-        """Say whether there is room for one more once the oldest that has not said who it is made way."""
+        """Say whether there is room for one more, once the oldest unidentified one has made way."""
         is_full = self._open.total() >= self._most
         if not is_full and self._open[address] < self._most_of_an_address:
             return True

@@ -34,7 +34,7 @@ SECRET_BYTES = 32
 MOST_AUTHORITIES: int = _core.ClientKey.most_authorities
 """That a session may have."""
 OPENER = "aggregator"
-"""In whose name an aggregator asks for what opens answers, where it does: no client is enrolled as it."""
+"""In whose name an aggregator asks for what opens answers, if it does: it is no client, enrolled as none."""
 
 VERIFYING_KEY_BYTES = 32
 """Of the Ed25519 key that an authority signs with."""

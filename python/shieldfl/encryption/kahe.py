@@ -81,7 +81,7 @@ class Parameters(RingParameters["PublicKey"]):
 
     @property
     def failure_bits(self) -> float:
-        """At least -log2 of the chance that a coefficient of an honest sum of max_clients opens wrongly."""
+        """At most -log2 of the chance that a coefficient of an honest sum of max_clients opens wrongly."""
         return float(self._handle.failure_bits)
 
     def describe(self) -> str:

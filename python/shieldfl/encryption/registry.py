@@ -213,7 +213,7 @@ class SchemeTotal(_Ciphertext):
         return not self._core_request or self.parsed.purpose == purpose_id(purpose)
 
     def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
-        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame and of what is beside it.
+        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame and what is sent beside.
 
         docs/wire-format.md defines it; on ``threads`` threads, None for as many as the work is worth, it is
         the same. The frame is hashed once: whoever opens a total needs this for its request, and for the
@@ -226,7 +226,7 @@ class SchemeTotal(_Ciphertext):
         return hashlib.blake2b(self._digest + beside, digest_size=32, person=_BESIDE).digest()
 
     def request(self, beside: bytes = b"") -> bytes:
-        """Return the frame that asks a key authority for this key, where clients enrol: list and digest.
+        """Return the frame that asks an authority for the total's key, where clients enrol: list and digest.
 
         ``beside`` is a digest, 32 bytes, of what travels with the total: the answer is bound to that too.
         """
@@ -250,7 +250,7 @@ _BY_SETTINGS = {
     _TO_KEEP: "Raise the method's settings fraction_bits and value_bits by as many",
 }
 MOST_LOST = 0.1
-"""The share of the values not zero that may be lost, rounded to zero or clipped, without a warning."""
+"""The share of nonzero values that may be lost, rounded to zero or clipped, without a warning."""
 
 Encrypted = tuple[bytes, tuple[int, int, int]]
 """A frame, and how many values were not zero, rounded to zero, and were saturated."""
@@ -535,7 +535,7 @@ class Scheme:
         self.Parameters: Any = public_key._parameters_class
         self.Total: Any = public_key._total_class
         self.enrols = issubclass(public_key, EnrolledPublicKey)
-        """Whether each client shares a key with the key authority, which then answers lists of clients."""
+        """Whether each client has its own key with the key authority, which then answers lists of clients."""
         self.ClientKey: Any = ClientKey if self.enrols else None
         self.has_sum_bits = "sum_bits" in self.Parameters._SETTINGS
         """Whether ``Parameters`` take ``sum_bits``, so that a sum may have fewer than any sum takes."""
@@ -626,7 +626,7 @@ class Scheme:
         return encryptor.encrypt(update, positions.mask, weight, round_number).to_bytes(), positions.mask
 
     def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:
-        """Return what encrypts a client's values, by a public key or, where clients enrol, its ``ClientKey``.
+        """Return what encrypts a client's values, under a public key or, if clients enrol, its ``ClientKey``.
 
         ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the
         ciphertexts.

@@ -241,7 +241,7 @@ def correct_by_class(
 
 
 def outputs_of(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
-    """Return a model's outputs on samples (N, ...), in evaluation mode, without gradients, on the CPU."""
+    """Return a model's outputs of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
     with evaluation_mode(model), torch.inference_mode():
         return torch.cat([model(batch).cpu() for batch in torch.split(features, EVALUATION_BATCH)])
 

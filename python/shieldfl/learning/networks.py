@@ -55,8 +55,7 @@ class VisionTransformer(nn.Module):
     """Float32 images (N, channels, height, width) to (N, classes) logits.
 
     It takes patches of ``patch`` pixels a side. ``width`` numbers, a multiple of 4, describe a patch between
-    ``depth`` blocks. Raises
-    ParameterError for a shape that is not cut into whole patches.
+    ``depth`` blocks. Raises ParameterError for a shape that is not cut into whole patches.
     """
 
     def __init__(

@@ -305,7 +305,7 @@ class FisherAccumulator:
         self._updates = 0
 
     def update(self, model: nn.Module) -> None:
-        """Add the gradients that the model holds now: none, where frozen or unused, counts as zero."""
+        """Add the gradients that the model holds: none, of a frozen or unused parameter, counts as zero."""
         held = {one: one.grad for one in model.parameters() if one.grad is not None}
         self.take(model, held, 1)
 

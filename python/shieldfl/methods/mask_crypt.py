@@ -69,7 +69,7 @@ def propose(scores: FloatVector, ratio: float) -> Ranking:
 
 
 def consensus(proposals: Sequence[Ranking], size: int, limit: int | None) -> Mask:
-    """Interleave the clients' ranked lists and keep first occurrences: first choices, second, and so on.
+    """Interleave the clients' ranked lists and keep first occurrences: first choices, then second, and so on.
 
     Within a rank clients stand in the order given, so that the cut may fall between two clients' choices of
     one rank. ``limit`` positions are kept, by the paper's budget; None keeps the whole union.

@@ -251,7 +251,7 @@ def method_of(setup: PublicSetup) -> Method:
 
 
 def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Module:
-    """Return the module that a method trains, evaluates and makes flat vectors from: :meth:`Method.adapted`.
+    """Return the module that a method trains, evaluates and flattens to vectors, see :meth:`Method.adapted`.
 
     The model is not changed. Raises ParameterError for methods with DP-SGD where a layer mixes samples, such
     as BatchNorm, and what the method refuses.

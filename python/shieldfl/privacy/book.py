@@ -222,7 +222,7 @@ class PrivacyBook:
         return PrivacySpent(epsilon, own, together, delta, rounds, steps, reason, hidden)
 
     def _if_participation_hidden(self, delta: float) -> float:
-        """Return the figure for who does not see which clients take part; NaN where it is not proved."""
+        """Return the figure for who does not see which clients take part; NaN where no proof gives one."""
         told = self._told
         draws, uploads = told[ClientsDrawn], told[NoiseShareUpload]
         covered = len(draws) + len(uploads) + len(told[OpenedSum]) + len(told[ReadSum])

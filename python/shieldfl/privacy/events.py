@@ -174,7 +174,7 @@ class NoiseShareUpload:
 
 @dataclass(frozen=True)
 class NoisedUpload:
-    """Something of a client's data became readable, at least to the aggregator, witunder charged noise."""
+    """Something of a client's data became readable, to the aggregator at least, with charged noise."""
 
     round: int
     client: int

@@ -209,7 +209,7 @@ class SumNoise:
         return epsilon_of({self.charge: rounds}, delta)
 
     def epsilon_of_single_uploads(self, rounds: int, delta: float) -> float:
-        """Return what so many client uploads would cost if each opened alone, with its own share of noise."""
+        """Return what so many uploads of a client would cost, each opened alone with its share of noise."""
         alone = self.charge.log2_distance - math.log2(self.honest_clients)
         return epsilon_of({replace(self.charge, honest_clients=1, log2_distance=alone): rounds}, delta)
 

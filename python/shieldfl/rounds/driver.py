@@ -89,7 +89,7 @@ class RoundTraffic:
     losses: list[float] = field(default_factory=list)
     """Training losses of the clients that finished their training, where whoever trains them knows."""
     saved_seconds: float = 0.0
-    """What clients one after another would have taken longer: for what was computed once, or in parallel."""
+    """How much longer clients one after another would take, for what was computed once or in parallel."""
 
 
 class RoundDriver:

@@ -178,7 +178,7 @@ class Method:
     """
 
     scores: str | None = None
-    """What training must bring for each parameter, in rounds that ask for it: ``StartingPoint.scores``."""
+    """What training must bring for each parameter, see ``StartingPoint.scores``, in rounds that ask."""
     synthetic_demand: SyntheticDemand | None = None
     """None where no round trains on synthetic data."""
     trained: Mask | None = None
@@ -335,7 +335,7 @@ class Method:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """What follows from settings and plan and must be the same for all: parameters' id, plain data."""
+        """What follows from settings and plan and must be alike for all, as plain data: parameters' ids."""
         return {f"parameters for {purpose}": one.id.hex() for purpose, one in self.purposes.items()}
 
     @property

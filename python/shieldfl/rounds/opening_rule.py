@@ -214,7 +214,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
         return ("update",)
 
     def digests(self, model: Message) -> Mapping[int | None, bytes]:
-        """Return what is signed of a round's model: digests by client or, of one model for all, by None."""
+        """Return what is signed of a round's model: one digest by client, or one for all under None."""
         return {None: digest_of_parts(model)}
 
     def next_model(self, newest: Message | None) -> Message:

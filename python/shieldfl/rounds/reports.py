@@ -109,7 +109,7 @@ class Disclosure:
         return sum(one.count for one in masks) == (self.encrypted | self.noised | self.clear).count
 
     def shares(self) -> dict[str, float]:
-        """Return shares of the parameters by what was done with them, with sum 1: RoundRecord.zone_shares."""
+        """Return parameters' shares, in sum 1, by what was done with them (see RoundRecord.zone_shares)."""
         size = self.encrypted.size
         encrypted, noised, clear = self.encrypted.count, self.noised.count, self.clear.count
         counts = {
@@ -255,7 +255,7 @@ class Reporter:
             self.clock.add(seconds)
 
     def go_on_from(self, other: Reporter) -> None:
-        """Take what another object of this kind changed, whoever's states it gives: nobody uses iagain."""
+        """Take what another object of this kind changed, whoever's states it gives: it is not used again."""
         with self._lock:
             record = encode_record(other.changed(), {})
             try:

@@ -331,7 +331,7 @@ class HeldBack:
         refuse_unless(self._round >= 0 and 0 <= (self._uploaded_round or 0) <= self._round)
 
     def begin_round(self, round_number: int, history: PruningHistory, spoiled: int = -1) -> None:
-        """Settle the last upload by the history; keep the last round's update, unless it is begun again.
+        """Settle the last upload by the history; keep the previous round's update, unless begun again.
 
         ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as
         agreed.

@@ -294,7 +294,7 @@ class MaskedAverageClient(DpSgdClient):
             return Message({"weight": Message.from_number(self.weight), "scores": batch.to_bytes()})
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
-        """Return the zone, which the answer to the last phase may bring, but not where a signed model did."""
+        """Return the zone: an answer to the phase before may bring it, but not where the signed model did."""
         share, zone = self.method.share, self.zone
         if answer is not None and "zone" in answer:
             if share is not None and self._begun_with and "zone" in self._begun_with[1]:

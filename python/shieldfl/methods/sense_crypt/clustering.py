@@ -31,7 +31,7 @@ def noised_sensitivity(
 ) -> FloatVector:
     """Return what a client uploads to be clustered: clipped to norm G, plus N(0, sigma² G²).
 
-    Algorithm 2 of SenseCrypt makes it.
+    SenseCrypt defines it in Algorithm 2.
 
     A G below every client's norm is best, and it matters no further how far below: all vectors then have
     length G, noise is as small beside them as it can be, and directions are compared, which tell what data a
