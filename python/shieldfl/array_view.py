@@ -134,7 +134,7 @@ def as_pieces(values: Any) -> Pieces:
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Return where the first value lies: contiguous arrays of one dtype and size that lie at one place are the same."""
+    """Return where the first value lies: one place, dtype and size make contiguous arrays the same."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -192,7 +192,7 @@ def as_positive(value: Any, what: str) -> float:
 
 
 def as_frame(data: Any) -> bytes | memoryview:
-    """Return the bytes of a frame that nobody can change while the core reads them: a copy unless they are such."""
+    """Return the bytes of a frame, a copy unless nobody can change them while the core reads them."""
     if isinstance(data, bytes):
         return data
     if not isinstance(data, (bytearray, memoryview)):

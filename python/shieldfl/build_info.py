@@ -65,7 +65,7 @@ def processor_name() -> str:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what was measured on and when, as plain JSON types: nothing that names the machine or its user."""
+    """Return what was measured on and when, as plain JSON types: nothing names the machine or its user."""
     facts = build_info()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -98,7 +98,7 @@ A test holds the first two equal to pyproject.toml's.
 """
 
 _LEAST = {"cryptography": "50"}
-"""The oldest version that will do, where one is common that lacks what is used: HPKE with ML-KEM-768 and X25519."""
+"""The oldest version that has what is used, where a common one lacks it: HPKE with ML-KEM-768 and X25519."""
 
 _MODULES = {
     "sklearn": "scikit-learn",

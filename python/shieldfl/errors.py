@@ -84,7 +84,7 @@ class ConvergenceError(ShieldError):
 
 
 class DataError(ShieldError, OSError):
-    """A data set is missing, incomplete or damaged, or a store is an old copy, or its disk full or failing."""
+    """A data set is missing, incomplete or damaged, a store is an old copy, or its disk is full or fails."""
 
 
 class DisprovedError(ShieldError):
@@ -96,11 +96,11 @@ class UnreachableError(ShieldError, ConnectionError):
 
 
 class PrecisionWarning(UserWarning):
-    """Much of an update is lost before it is encrypted, rounded to zero or clipped: the scale does not suit it."""
+    """Much of an update is lost before encryption, rounded to zero or clipped: the scale does not suit it."""
 
 
 def shown(value: object) -> str:
-    """Return a setting's value as an error names it: Python writes no whole number of more than 4,300 digits."""
+    """Return a setting's value as an error names it: Python writes no integer of more than 4,300 digits."""
     try:
         return repr(value)
     except ValueError:

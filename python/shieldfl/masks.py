@@ -167,7 +167,7 @@ class Mask:
         write(source, self.bits, target, as_threads(threads))
 
     def resized(self, size: int, *, chosen: bool = False) -> Mask:
-        """Return the same set among ``size`` positions: shorter, or longer by positions that are all chosen or none."""
+        """Return the set cut or extended to ``size`` positions: all of the added ones are chosen, or none."""
         number = as_unsigned(size, "size")
         # Itself where nothing changes: what the core has worked out of it stays known.
         return self if number == self.size else Mask(self.bits.resized(number, chosen))
@@ -219,7 +219,10 @@ def bits_of(mask: Any) -> _core.Bitset:
 
 
 class Positions(Protocol):
-    """Which of an update's ``size`` values a sum is encrypted in, and in which order: of a :class:`Mask`, ascending."""
+    """Tells in which of an update's ``size`` values a sum is encrypted, and in which order.
+
+    The positions of a :class:`Mask` are in ascending order.
+    """
 
     @property
     def mask(self) -> Mask: ...
@@ -343,9 +346,12 @@ class SelectionLimits:
     """beta_1 of the scalarised problem, above 0, as beta_2 is."""
     gain_weight: float = 1.0
     normalised: bool = True
-    """Whether the two objectives are, as the paper writes them with bars; else their difference as it is printed,
-    without: ``cost_weight * k - gain_weight * (sum of the chosen scores)``. Of scores below 1 that is least where
-    nothing is chosen that the other limits do not ask for."""
+    """Whether the two objectives are normalised, as the paper writes them with bars.
+
+    Otherwise the problem has their difference as the paper prints it, without bars: ``cost_weight * k -
+    gain_weight * (sum of the chosen scores)``. Of scores below 1 that is least where nothing is chosen that
+    the other limits do not ask for.
+    """
 
 
 @dataclass(frozen=True)
@@ -436,9 +442,10 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
 
 
 def positions_in_budget(budget: float, size: int) -> int:
-    """Return the largest k with ``k / size <= budget`` in float64: 0.29 of 100 are 29, though the product is below.
+    """Return the largest k with ``k / size <= budget`` in float64.
 
-    Raises ParameterError for a budget that is not in [0, 1], or a size that is negative.
+    Of 100 positions a budget of 0.29 allows 29, though the product of the two is below 29 in float64. Raises
+    ParameterError for a budget that is not in [0, 1], or a size that is negative.
     """
     share, count = as_real(budget, "budget"), as_unsigned(size, "size")
     return _core.positions_in_budget(share, count) if share else 0

@@ -26,7 +26,7 @@ Own = TypeVar("Own")
 
 
 def refuse_unless(possible: bool) -> None:
-    """Raise WireFormatError for a state whose values, right in type, no step leaves: for ``check_changed``."""
+    """Raise WireFormatError for values of the right type that no step leaves: for ``check_changed``."""
     if not possible:
         raise WireFormatError("the state holds values that no step of this role leaves")
 
@@ -115,7 +115,7 @@ def decode_record(
 
 
 Shape = tuple[type, tuple[tuple[str, Any], ...]]
-"""An object's class, and the shapes of its stateful parts by name: of those that it has, which may be a subclass's."""
+"""An object's class, and by name the shapes of the stateful parts that it has, maybe of a subclass."""
 
 
 def _shape(own: object) -> Shape:
@@ -142,7 +142,7 @@ def _wire_type(kind: Any, shape: Shape | None = None) -> Any:
         return _struct_of(*(shape or (kind,)))
     origin, args = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return Union[tuple(_wire_type(one, shape) for one in args)]  # noqa: UP007  # of types known at run time
+        return Union[tuple(_wire_type(one, shape) for one in args)]  # noqa: UP007  # known at run time
     return dict.__class_getitem__((args[0], _wire_type(args[1]))) if origin is dict else kind
 
 
@@ -170,7 +170,7 @@ def _typed(readers: Mapping[type, Callable[[bytes], Any]], kind: Any, value: Any
 
 
 class Uncopied:
-    """Base of classes whose objects ``pickle``, ``copy.copy`` and ``copy.deepcopy`` refuse with SecretCopyError."""
+    """Base of objects that ``pickle``, ``copy.copy`` and ``copy.deepcopy`` refuse with SecretCopyError."""
 
     __slots__ = ()
     _why_uncopied: ClassVar[str]

@@ -42,7 +42,7 @@ _MOST_BYTES = 2**28
 
 
 class AuthoritySecrets(Uncopied):
-    """What makes a key authority itself: what it signs with, what secrets are sealed to, what opens its answers.
+    """What makes a key authority itself: what signs, what secrets are sealed to, and what opens its answers.
 
     Drawn from the operating system, or taken from :meth:`export`, then without what opens requests. That is
     the enrolment key, which goes before the rest does: whoever has recorded requests and gets hold of it
@@ -80,7 +80,7 @@ class AuthoritySecrets(Uncopied):
         return signing + self.identity.enrolment_key + self._opening_root + self.store_key
 
     def opening_key(self, manifest_digest: bytes) -> bytes:
-        """Return what opens the answers of the sessions with this manifest, and of no others: 32 bytes, secret."""
+        """Return 32 secret bytes, which open the answers of sessions with this manifest and of no others."""
         return hmac.digest(self._opening_root, _OPENING_DOMAIN + manifest_digest, "sha256")
 
     @property
@@ -102,7 +102,8 @@ class AuthoritySecrets(Uncopied):
             return
         held = self.enrolment_key
         if held is not None and isinstance(key, bytes) and hmac.compare_digest(held, key):
-            return  # as with each client that enrols: to make its public key anew takes a third of an enrolment's time
+            # As with each client that enrols: making a public key takes a third of an enrolment's time.
+            return
         mlkem, x25519 = _enrolment_modules()
         try:
             taken = (

@@ -29,7 +29,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
 MOST_ROUNDS_AHEAD = 2**16
-"""A round further than this above the oldest that is open is refused: one request would end all rounds between."""
+"""A round further than this above the oldest open one is refused: one request would end all between."""
 
 ENROLMENT_HAS_ENDED = (
     "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key "
@@ -95,7 +95,7 @@ class _Session(NamedTuple):
 
     @property
     def oldest_open(self) -> int:
-        """The floor: nothing of an earlier round is answered, whatever is left of what it was answered with."""
+        """The floor: no earlier round is answered, whatever is left of what it was answered with."""
         return max(0, self.answered, self.closed + 1)
 
     @property
@@ -271,7 +271,7 @@ class AuthorityStore(Store):
         *,
         clients: int | None = None,
     ) -> None:
-        """Enrol clients in several sessions, all or none: by session, each with its key and what it gets for it.
+        """Enrol clients in several sessions, all or none: by session, their keys and what they get for them.
 
         ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store.
         """
@@ -314,7 +314,7 @@ class AuthorityStore(Store):
                 _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
-        """Return what a client got for its enrolment, or, for None, whoever opens; None without, or once revoked."""
+        """Return what a client, or for None the opener, got for enrolling; None without, or once revoked."""
         place = placed("grant", session, client=client)
         with self._transaction() as change:
             _read_session(change, session)
@@ -392,7 +392,7 @@ class AuthorityStore(Store):
         total_digest: bytes,
         compute: Callable[[Keys], tuple[bytes, Keys]],
     ) -> bytes:
-        """Answer for a set of clients: with the bytes that the same request got before, or else what is computed now.
+        """Answer for a set of clients: with what the same request got before, or with bytes computed now.
 
         ``compute`` gets the clients' keys and returns the answer, and all these keys, each where it stands
         from now on: at most at the round after this one. It is called within the transaction, at most once.
@@ -478,7 +478,7 @@ class AuthorityStore(Store):
             )
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
-        """Say whether a request of this session, round and total was answered; False where that is no longer kept."""
+        """Say whether a request of this session, round and total was answered; False once no longer kept."""
         digest = as_bytes(total_digest, DIGEST_BYTES, "total_digest")
         number = placed("answer", session, round_number).round
         with self._transaction() as change:

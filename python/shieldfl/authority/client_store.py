@@ -77,7 +77,7 @@ class _Key(Uncopied):
     """That the key stands at."""
     secret: bytes
     made: list[str]
-    """The names of the round's frames: so that none is hidden, while the store is held, and another one made."""
+    """The names of the round's frames: so nobody hides one, while the store is held, to have another made."""
 
 
 def _read_key(change: Transaction, session: bytes) -> _Key:
@@ -135,7 +135,7 @@ class ClientStore(Store):
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
 
     def enrol(self, public_key: Any, client: int | str, identity: Identity | None = None) -> list[bytes]:
-        """Draw what the client will share with each key authority, and return for each the request that says so.
+        """Draw what the client shares with each key authority, and return for each the request that says so.
 
         They are sealed, in the order of the authorities' group: a list of one where there is one. Asked again
         before all have granted it, it returns the same requests again.
@@ -235,7 +235,7 @@ class ClientStore(Store):
     def open(
         self, public_key: Any, total: Any, answers: Answers, *, threads: int | None = None
     ) -> NDArray[np.float64]:
-        """Open a total with the key authority's answer, or those of all: float64 (count,), by ascending position.
+        """Open a total with the key authority's answer, or all of them: float64 (count,), position ascending.
 
         Raises PolicyError before all have granted it, and as :func:`open_answered` does.
         """
@@ -261,7 +261,9 @@ class ClientStore(Store):
         repeats: bool = False,
         threads: int | None = None,
     ) -> bytes:
-        """Return the one frame of a round, purpose and part: made now, and on the disk, or when it was first asked for.
+        """Return the one frame of a round, purpose and part, which is on the disk.
+
+        It is made now, or it was made when somebody first asked for it.
 
         Parameters
         ----------
@@ -329,14 +331,14 @@ class ClientStore(Store):
         return frame
 
     def frame(self, public_key: Any, *, round: int, purpose: str = "update", part: int = 0) -> bytes | None:
-        """Return the frame that was made, to be sent again; None for none, or one before the newest round with any."""
+        """Return a made frame, to be sent again; None for none, or one before the newest round with any."""
         place = _frame_at(public_key.id, round, purpose, part)
         with self._transaction() as change:
             found = change.get(place)
         return None if found is None else found[_MADE_OF_BYTES:]
 
     def close_round(self, public_key: Any, round: int) -> None:
-        """End a round, and all below it: their key is overwritten, and what was not sent is not sent any more.
+        """End a round, and all below it: their key is overwritten, and what was not sent is never sent.
 
         The frames that were made stay to be sent again, until one of a later round is made. Raises
         PolicyError without a key of the session, and for a round more than 2**16 ahead.

@@ -60,7 +60,7 @@ __all__ = ["KeyAuthority", "SumKeyAuthority"]
 MOST_OPENED_COEFFICIENTS = 2**32
 """Under one key: that no opened sum holds encryption noise is proved for so many (docs/packings.md)."""
 MOST_VALUES = 2**32
-"""Of a total that is answered for, where nothing else is said: a number in a request decides how much is computed."""
+"""The most values of an answered total, by default: a number in a request decides how much is computed."""
 
 SessionKey = TypeVar("SessionKey", bound=EnrolledPublicKey)
 
@@ -73,7 +73,7 @@ Then the group, where it is in one.
 
 
 class KeyAuthority(TotalOpener[Key]):
-    """Makes keys of a scheme, gives away what is public of them, and opens totals, or answers for those who do.
+    """Makes keys of a scheme, gives away what is public of them, and opens totals or answers those who do.
 
     It makes a :class:`KeyPairAuthority`, or, where clients enrol, a :class:`SumKeyAuthority`, which takes
     more settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients and a second,
@@ -338,7 +338,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
             )
 
     def wipe(self) -> None:
-        """Give the secret key up: its memory is overwritten, and nothing more is opened or saved (PolicyError)."""
+        """Overwrite the secret key's memory: after that nothing is opened or saved (PolicyError)."""
         with self._lock:
             # The only reference: the core overwrites the key's memory as it frees it.
             self._decryptor = self._newest = None
@@ -357,7 +357,9 @@ def session_key(
     *,
     epoch: int = 0,
 ) -> Key:
-    """Begin a session: its public key, on which all who take part settle, whichever of several authorities made it.
+    """Begin a session: return its public key, on which all who take part settle.
+
+    Any one of several authorities can make it.
 
     Parameters
     ----------
@@ -377,7 +379,7 @@ def session_key(
 
 
 class SumKeyAuthority(KeyAuthority[SessionKey]):
-    """Shares a key with each client, and gives for each round one answer: what opens the total of those who are in it.
+    """Shares a key with each client, and gives one answer for a round: what opens the total of those in it.
 
     It needs the list of participants and a digest of the total, never the total itself. Whom it has answered
     for, with what, is in its store before an answer leaves: a client is answered for once in each round,
@@ -504,7 +506,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         return client
 
     def end_enrolment(self) -> None:
-        """Erase what opens requests, in memory and in the store: nobody is enrolled any more, in any of its sessions.
+        """Erase what opens requests, in memory and store: nobody more is enrolled in any of its sessions.
 
         Call it when the last client is enrolled: from then on requests that somebody has recorded tell
         nothing, whatever is stolen from this authority. It goes on answering, also after a restart.
@@ -513,7 +515,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         self._owner.take_enrolment_key(None)
 
     def shared(self, client: int | str, secret: Buffer) -> Keys:
-        """Return what a store keeps of a client that shares this secret: to enrol it in several sessions at once."""
+        """Return what a store keeps of a client with this secret: to enrol it in several sessions at once."""
         key = ClientKey.of_secret(self.public_key, client, secret)
         return {key.client: _stored(key)}
 
@@ -542,7 +544,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         self._store.revoke(self._session, client_number(client))
 
     def sum_key(self, request: Buffer) -> bytes:
-        """Answer who is in a total with what opens it, signed for this request and sealed for those with a grant.
+        """Answer who is in a total with what opens it: signed for the request, sealed for those with a grant.
 
         The same request gets the same bytes, for the newest rounds. Raises WireFormatError; KeyMismatchError
         for a request of another session; PolicyError for lists below ``min_clients``, with duplicates, or
@@ -592,7 +594,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         return key
 
     def close_round(self, round_number: int) -> None:
-        """End a round, and all below it: their keys are overwritten, and what was not asked for stays closed."""
+        """End a round and all below it: their keys are overwritten; what was not asked for stays closed."""
         number = as_unsigned(round_number, "round_number")
 
         def ratchet(held: Keys) -> Keys:

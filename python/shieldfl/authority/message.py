@@ -77,7 +77,7 @@ class Message(dict[str, Part]):
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> Message:
-        """Read what :meth:`to_bytes` wrote: its parts are views of ``data``, or of a copy where that may change.
+        """Read what :meth:`to_bytes` wrote: the parts are views of ``data``, or of a copy if that may change.
 
         Raises WireFormatError.
         """
@@ -141,5 +141,5 @@ def piece_of_each(joined: Part, authorities: int) -> list[Part]:
 
 
 def pieces_of_length(joined: Part, length: int) -> list[Part]:
-    """Return pieces of a length, however many there are: the last may be shorter, and an empty part is one piece."""
+    """Return pieces of a length, any number: the last may be shorter, and an empty part is one piece."""
     return [joined[start : start + length] for start in range(0, len(joined), length)] or [joined]

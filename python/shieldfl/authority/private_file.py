@@ -1,4 +1,4 @@
-"""Files that their owner alone reads: put into place whole, and sealed by a passphrase where they hold keys."""
+"""Files that their owner alone reads: put into place whole, sealed by a passphrase where they hold keys."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sync_folder(path: Path) -> None:
 
 
 class HeldFile(Uncopied):
-    """Keeps other processes, and a second holder in this one, from a file, and tells whether it is still in its place.
+    """Keeps other processes and a second holder in this one from a file, and tells if it is in its place.
 
     SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it,
     say. This one goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
@@ -203,7 +203,7 @@ def disk_errors_as(text: str) -> Iterator[None]:
 
 
 def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) -> None:
-    """Write a secret alone, sealed under a passphrase: the magic, salt, nonce, then AES-256-GCM with its tag."""
+    """Write a secret alone, sealed under a passphrase: magic, salt, nonce, then AES-256-GCM with its tag."""
     salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
     head = magic + salt + nonce
     write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))

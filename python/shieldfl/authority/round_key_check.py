@@ -30,7 +30,7 @@ _KEY, _SIGNATURE, _MODEL = "round key ", "round signature ", "round model"
 ANSWER_SIGNATURE = "round answer"
 """The name of the part that signs an answer of the key authority."""
 INVITED = "invited"
-"""The name of the part of a round's first message that says which clients are asked to take part: a mask of them."""
+"""The name of the part of a round's first message that says who is asked to take part: a mask of clients."""
 _KEPT = 8
 
 PublicKey = SchemePublicKey
@@ -137,7 +137,7 @@ class RoundKeyCheck:
 
     @functools.cached_property
     def identity(self) -> AuthorityIdentity | AuthorityGroup:
-        """Who the key authority is that clients enrol with, or who all of them are, each of which has to answer."""
+        """The key authority that clients enrol with, or all of them, each of which has to answer."""
         count = len(self.verifying_key) // VERIFYING_KEY_BYTES
         verifying, sealing = (
             piece_of_each(self.verifying_key, count),
@@ -149,7 +149,7 @@ class RoundKeyCheck:
         return members[0] if count == 1 else AuthorityGroup(tuple(members))
 
     def session_key(self, purpose: str) -> PublicKey:
-        """Return the public key of all rounds, where clients enrol: it follows from the set-up that was pinned."""
+        """Return the public key of all rounds, where clients enrol: it follows from the pinned set-up."""
         return _session_key(self.parameters[purpose], self.manifest_digest, self.identity)
 
     def read(self, message: Message, round_number: int, purpose: str) -> PublicKey:
@@ -175,10 +175,11 @@ class RoundKeyCheck:
         return self.read_frame(frame, purpose)
 
     def check_model(self, message: Message, round_number: int, client: int) -> None:
-        """Look whether a round's first message has what the authority signed: the model, who is invited, nothing else.
+        """Look whether a round's first message has what the authority signed, and nothing else.
 
-        Raises PolicyError where no signature comes along, KeyMismatchError for another message. The keys that
-        :meth:`read` takes have signatures of their own; whatever else is in there, the model's has to cover.
+        The authority signs the model and who is invited. Raises PolicyError where no signature comes along,
+        KeyMismatchError for another message. The keys that :meth:`read` takes have signatures of their own;
+        whatever else is in there, the model's has to cover.
         """
         own = model_signature_name(client)
         name = own if own in message else model_signature_name()
@@ -199,7 +200,7 @@ class RoundKeyCheck:
             )
 
     def check_answer(self, answer: Message, round_number: int, phase: str) -> None:
-        """Raise PolicyError for an answer without a signature, KeyMismatchError unless all of it was signed."""
+        """Raise PolicyError for an answer without a signature, KeyMismatchError unless it is signed whole."""
         if ANSWER_SIGNATURE not in answer:
             raise PolicyError(
                 f"the answer to phase {phase!r} of round {round_number} brings no signature: ask the key "

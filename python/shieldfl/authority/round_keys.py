@@ -1,4 +1,4 @@
-"""A key authority's side of rounds: what it signs, a round's keys, and what it shares with clients that enrol."""
+"""A key authority's side of rounds: what it signs, a round's keys, what it shares with enrolled clients."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RoundSigner(Uncopied, abc.ABC):
         self.check = check
 
     def sign_model(self, digest: bytes, invited: Part, client: int | None = None) -> dict[str, bytes]:
-        """Return, as a part of its first message, what binds the newest round to a model: for one client or for all.
+        """Return what binds the newest round to a model, for one client or all: a part of its first message.
 
         Whoever signs a second model of a round undoes the first.
         """
@@ -74,7 +74,7 @@ class RoundSigner(Uncopied, abc.ABC):
         return {name: self._signed(MODEL_DOMAIN, name, hashlib.sha256(invited).digest() + digest)}
 
     def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
-        """Return, as a part of it, what binds an answer, of which ``digest`` is, to the newest round and a phase."""
+        """Return, as a part of an answer, what binds it, by ``digest``, to the newest round and a phase."""
         return {ANSWER_SIGNATURE: self._signed(ANSWER_DOMAIN, phase, digest)}
 
     def _signed(self, domain: bytes, name: str, content: bytes) -> bytes:
@@ -116,7 +116,7 @@ class RoundSigner(Uncopied, abc.ABC):
 
     @contextmanager
     def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
-        """Reply to a phase of a round in ``with``: yields what keeps the digest of the reply, before that leaves.
+        """Reply to a phase of a round in ``with``: yields what keeps the reply's digest, before that leaves.
 
         Where it ends without an error, whoever asked has the reply in its state. Raises PolicyError, at its
         begin, while earlier replies are not in there, and, on keeping, for another reply.
@@ -270,7 +270,7 @@ _POSITION = struct.Struct("<QQ")
 
 
 class SessionKeys(RoundSigner):
-    """Enrols clients, and opens one total of each purpose in each round by what it shares with those who are in it.
+    """Enrols clients, and opens one total of each purpose in each round by what it shares with those in it.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ class SessionKeys(RoundSigner):
         self._threads = threads
         self._begun: list[str] = []
         self._known = 0
-        """The row of the store's journal of the newest reply that came into the state that this goes on from."""
+        """The row, in the store's journal, of the newest reply in the state that this goes on from."""
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
         self._store: AuthorityStore | None = None
 
@@ -404,7 +404,7 @@ class SessionKeys(RoundSigner):
             raise
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
+        """Raise WireFormatError for purposes that the federation lacks, and for a memory of another round."""
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
         refuse_unless(0 <= self._known <= self._held_store().position.rows)
         ended = {one.newest_closed_round for one in self._authorities.values()}
@@ -460,7 +460,7 @@ class SessionKeys(RoundSigner):
             return grant.grant
 
     def end_enrolment(self) -> None:
-        """Erase what opens requests before all have come: those that have not do not any more, nor the aggregator."""
+        """Erase what opens requests before all have come: nobody else can enrol then, nor the aggregator."""
         with self._lock:
             self._held_store().end_enrolment()
             self._owner.take_enrolment_key(None)

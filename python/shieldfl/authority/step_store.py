@@ -33,7 +33,10 @@ UPDATE_OF_ANOTHER_ROUND = (
 """Why such an update is refused."""
 
 LONGEST_IN_TABLE_BYTES = 65_536
-"""What is longer is a file: pages of a table are written three times, to the journal, in place, and over with zeros."""
+"""What is longer is a file.
+
+Pages of a table are written three times: to the journal, in place, and over with zeros.
+"""
 
 
 class StepStore(Store):

@@ -1,4 +1,4 @@
-"""What every store is: one SQLite file of sealed records that one process holds, verified whenever it is opened.
+"""What every store is: one process's SQLite file of sealed records, verified whenever it is opened.
 
 Each record is sealed for its place. The head, which is sealed as well, has of each kind of record how many
 there are, and the sum of what a secret function makes of them: none is altered, removed, added or put back
@@ -48,8 +48,8 @@ MEMORY = Path(":memory:")  # in place of a path, for a store that ends with its 
 
 _SCHEMA = (
     "CREATE TABLE head (owner BLOB, salt BLOB, proof BLOB, sealed BLOB)",
-    "CREATE TABLE records (kind TEXT, session BLOB, round INTEGER, name TEXT, client INTEGER, number INTEGER, "
-    "sealed BLOB,\n    PRIMARY KEY (kind, session, round, name, client)) WITHOUT ROWID",
+    "CREATE TABLE records (kind TEXT, session BLOB, round INTEGER, name TEXT, client INTEGER, "
+    "number INTEGER, sealed BLOB,\n    PRIMARY KEY (kind, session, round, name, client)) WITHOUT ROWID",
 )
 _PRAGMAS = (
     # Held from the first lock to the end of the process, which a second writer then cannot enter.
@@ -158,7 +158,7 @@ class StoreKeys(Uncopied):
 
 
 class Position(NamedTuple):
-    """How far a store has come, in rows that were ever written: of two copies of one the greater is the newer."""
+    """How far a store has come, in rows ever written: of two copies of one the greater is the newer."""
 
     epoch: int
     rows: int
@@ -505,7 +505,7 @@ class Store(Uncopied):
         self._write_anew(connection)
 
     def _write_anew(self, connection: sqlite3.Connection) -> None:
-        """Clear the file of copies: where SQLite has moved a row, its old place may hold what was overwritten."""
+        """Clear the file of copies: where SQLite moved a row, its old place may hold what was overwritten."""
         if self._path is not MEMORY:
             connection.execute("VACUUM")
         self._written_anew = self.position

@@ -118,7 +118,7 @@ class TotalOpener(Uncopied, Generic[Key]):
     def open_mean(
         self, total: SchemeTotal | bytes, *, stated_weight: float | None = None
     ) -> NDArray[np.float64]:
-        """Open a total and divide by the sum of weights: encrypted ones, or else those that the aggregator gave.
+        """Open a total and divide by the sum of weights: encrypted ones, or those that the aggregator gave.
 
         Where there are neither, that is the number of clients.
 
@@ -292,7 +292,7 @@ class GrantRequest(Uncopied):
 
 
 class ClientKeys(Uncopied):
-    """Drawn by the client itself, in which nobody but the key authority, to whom it is sealed, has a share."""
+    """Keys that the client itself draws: only the key authority, to which they are sealed, has a share."""
 
     _why_uncopied = "hold a client's secrets and are neither copied nor pickled"
 

@@ -234,7 +234,7 @@ class RemoteAuthority(Reporter):
         raise PolicyError("the authority's operator revokes clients: `shieldfl authority revoke`")
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Have signed what a phase came to, where the aggregator opens, or what several authorities have answered."""
+        """Have a phase's outcome signed, where the aggregator opens, or what several authorities answered."""
         return self._call("sign-answer", asked(phase=phase, round=round_number, digest=digest))
 
 
@@ -243,7 +243,7 @@ _OF_EACH = {ANSWER, ANSWER_SIGNATURE, "grant", "signature"}
 
 
 class SeveralAuthorities(AuthorityConnection):
-    """Asks each of several authorities, one after the other, and joins what they answer: one that is honest suffices.
+    """Asks each of several authorities in turn, and joins what they answer: one that is honest suffices.
 
     Each has a part of every client's secret, keeps to its own policy and memory, and signs what it has agreed
     to; clients take what all have signed. Where one refuses, those after it are not asked. ``clients``, in

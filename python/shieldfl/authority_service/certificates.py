@@ -120,7 +120,7 @@ def checked_certificate_name(name: str, *, is_server: bool = False) -> str:
 
 
 def is_newest(folder: Path, name: str, certificate: bytes) -> bool:
-    """Say whether a certificate, DER, is the newest that was made for an aggregator here, or of another issuer."""
+    """Say whether a certificate, DER, is the newest one made for an aggregator here, or of another issuer."""
     if (folder / OWN_ISSUER).exists():
         return True  # which withdraws what it has issued
     try:

@@ -163,7 +163,7 @@ class Connections:
                 await asyncio.sleep(0)  # where many come, those that are there go on, too
 
     def _has_room(self, address: str) -> bool:
-        """Say whether there is room for one more, once the oldest that has not said who it is has made way."""
+        """Say whether there is room for one more, once the oldest unidentified one has made way."""
         is_full = self._open.total() >= self._most
         if not is_full and self._open[address] < self._most_of_an_address:
             return True
@@ -212,7 +212,7 @@ _SMALL_BYTES = 2**17  # of each body, that are not counted: large ones keep nobo
 
 
 class RequestBodies:
-    """All that are in progress, of so many bytes together: one that is larger is read while there are no others."""
+    """All bodies in progress, of so many bytes together: a larger one is read while there are no others."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -264,7 +264,7 @@ _MOST_ALIKE = 10  # refusals and errors of one kind, in a window
 
 
 class LogLines(logging.Formatter):
-    """A line of JSON for each event: its time, in seconds since 1970, what happened, and what goes with it."""
+    """A line of JSON for each event: its time in seconds since 1970, what happened, what goes with it."""
 
     def format(self, record: logging.LogRecord) -> str:
         level, fields = record.levelname.lower(), getattr(record, "fields", {})

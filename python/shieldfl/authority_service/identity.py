@@ -65,7 +65,7 @@ def checked_public_key(key: str | Part) -> bytes:
 
 
 def checked_public_keys(keys: str | bytes) -> bytes:
-    """Return the public keys of one or several authorities, 32 bytes of each, from these or as text with commas.
+    """Return one or several authorities' public keys, 32 bytes each, from bytes or from text with commas.
 
     Raises ParameterError for other keys, one that is there twice, and more than a session may have.
     """
@@ -124,7 +124,7 @@ class ServiceKey(_SigningKey):
 
 
 def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
-    """Return the public set-up of a message, as bytes that all pinned services have signed, in whatever order.
+    """Return the public set-up of a message, as bytes that all pinned services signed, in whatever order.
 
     Raises KeyMismatchError where one of them has not, or others have, too; ParameterError for what are no
     public keys.

@@ -127,7 +127,7 @@ _NAMES_DOMAIN = b"shieldfl enrolled names 1\0"
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """What a session keeps for good: what an operator may look at, which aggregator began it, and who may enrol."""
+    """What a session keeps for good: what an operator may see, which aggregator began it, who may enrol."""
 
     method: str
     clients: int
@@ -140,7 +140,7 @@ class SessionFacts:
 
 
 class SessionFolder:
-    """The request, the signed set-up, facts, the authority's store, and its state, sealed, with who enrolled."""
+    """Holds the request, signed set-up, facts, authority's store, and its sealed state with who enrolled."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.store = path, path / "store"
@@ -300,7 +300,7 @@ class ServedSession:
             return self._kept_after(lambda: step(self._steps, call))
 
     def _enrolled(self, client: int, message: Message) -> Message:
-        """Take an enrolment that a registered client has signed: one name is one client, and one client one name."""
+        """Take an enrolment that a registered client signed: one name is one client, one client one name."""
         if client >= self.facts.clients:
             raise ParameterError(f"the plan has clients 0 to {self.facts.clients - 1}")
         is_new = self._take_name(client, message)
@@ -342,7 +342,7 @@ class ServedSession:
                 self._dropped.add(client)
 
     def _kept_after(self, step: Callable[[], Message]) -> Message:
-        """Return what a step returns, once what it has changed is on the disk: also where it ended in an error."""
+        """Return what a step returns, once its changes are on the disk, also where it ended in an error."""
         if not self._is_kept:
             self._keep()
         self._is_kept = False

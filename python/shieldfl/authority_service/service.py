@@ -1,4 +1,4 @@
-"""What a served key authority does with messages, whatever carries them: sessions under its operator's policy."""
+"""What a served key authority does with messages, however carried: sessions under its operator's policy."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class AuthorityService:
         return Message({"verifying key": offered.verifying_key, "enrolment key": offered.enrolment_key})
 
     def _taken(self, aggregator: str, group: AuthorityGroup) -> JointKeys:
-        """Take the keys that were offered for a group out: whatever comes of it, nothing else is begun with them.
+        """Take out the keys offered for a group: whatever comes of it, nothing else is begun with them.
 
         Raises ParameterError for a group that clients could seal nothing to.
         """
@@ -329,7 +329,7 @@ class AuthorityService:
                 self._close_some()
 
     def _close_some(self) -> None:
-        """Close sessions, the longest unasked first, until few are open, with no more values than one may have."""
+        """Close the longest unasked sessions until few are open, with no more values than one may have."""
         values = sum(
             place.session.facts.values for place in self._places.values() if place.session is not None
         )

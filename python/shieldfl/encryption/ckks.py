@@ -115,7 +115,10 @@ class Aggregator(registry.Aggregator):
 
 
 class Ckks(Scheme):
-    """Its pairs live for one round: one client that tampers with its ciphertexts learns the key from the opened sum."""
+    """Its key pairs live for one round.
+
+    One client that tampers with its ciphertexts learns the key from the opened sum.
+    """
 
     encryptions = ("ckks",)
     keys_last = False

@@ -1,4 +1,4 @@
-"""Where clients enrol: how one comes to share a key with the key authority, and what is public of their session.
+"""Where clients enrol: how one comes to share a key with the key authority; what a session makes public.
 
 The client draws the secret and seals it to the authority's public key, which it has pinned: by HPKE (RFC
 9180), with ML-KEM-768 and X25519 together, so that the request stays sealed while either of both holds. The
@@ -34,7 +34,7 @@ SECRET_BYTES = 32
 MOST_AUTHORITIES: int = _core.ClientKey.most_authorities
 """That a session may have."""
 OPENER = "aggregator"
-"""In whose name an aggregator asks for what opens answers, where it does: it is no client, and is enrolled as none."""
+"""In whose name an aggregator asks for what opens answers, if it does: it is no client, enrolled as none."""
 
 VERIFYING_KEY_BYTES = 32
 """Of the Ed25519 key that an authority signs with."""
@@ -115,7 +115,7 @@ class AuthorityIdentity:
 
 @dataclass(frozen=True)
 class AuthorityGroup:
-    """Several authorities, two or three, each of which has to answer: one that is honest suffices to protect clients.
+    """Two or three authorities, each of which has to answer: one that is honest suffices to protect clients.
 
     Each client shares a secret with each of them, and encrypts under the sum of what follows from these.
     Raises ParameterError for too many or too few, or one that is named twice.
@@ -187,8 +187,9 @@ def hpke_suite() -> Any:
 
 
 def client_number(client: int | str) -> int:
-    """Return a client's number in frames: an integer below 2**31 itself, for a name 31 bits of its SHA-256 above that.
+    """Return a client's number in frames.
 
+    An integer below 2**31 is its own number; of a name it is 31 bits of its SHA-256, above these integers.
     Two names have one number with a chance of 2**-31; whoever comes second is refused, and takes another
     name. Raises ParameterError for what is neither.
     """
@@ -275,8 +276,10 @@ class EnrolledPublicKey(SchemePublicKey):
 
     _scheme = "a session"
     identity: AuthorityIdentity | AuthorityGroup | None = None
-    """Whose session it is; None where it was read from a frame alone, which has its id. Keys of one session are equal,
-    with it or without."""
+    """Whose session it is; None where it was read from a frame alone, which has its id.
+
+    Keys of one session are equal, with it or without.
+    """
 
     @classmethod
     def of_session(
@@ -417,7 +420,7 @@ class ClientKey(Uncopied):
         client: int | str,
         identity: Identity | None = None,
     ) -> tuple[Self, list[bytes]]:
-        """Draw secrets, and return the key of round 0 with a request for each authority that enrols it, sealed for it.
+        """Draw secrets; return the key of round 0 with a sealed request for each authority that enrols it.
 
         Arguments and errors are those of :meth:`request`; requests are in the order of the group.
         """
@@ -439,7 +442,7 @@ class ClientKey(Uncopied):
     def request(
         cls, public_key: EnrolledPublicKey, client: int | str, identity: Identity | None = None
     ) -> tuple[Self, bytes]:
-        """Draw a secret, and return the key of round 0 with the request that enrols it: sealed for the authority.
+        """Draw a secret; return the key of round 0 with the request that enrols it, sealed for the authority.
 
         Parameters
         ----------
@@ -649,7 +652,7 @@ def open_total(
     beside: bytes = b"",
     threads: int | None = None,
 ) -> tuple[NDArray[np.float64], float | None]:
-    """Open a total: the sums, float64 (count,), by ascending position, and the sum of encrypted weights, if any.
+    """Open a total: float64 sums (count,) by ascending position, and the sum of encrypted weights, if any.
 
     ``keys`` is what ``sum_key`` gave for this very total, of several authorities a list; ``beside`` what the
     request was made with.

@@ -124,7 +124,7 @@ def _request_body(scheme: Scheme, frame: bytes) -> Body:
 
 
 def _sum_key_body(scheme: Scheme, frame: bytes) -> Body:
-    """Read what stands before the numbers: they are secret, and whether each is in range shows when they are used."""
+    """Read what stands before the numbers, which are secret: their use shows whether each is in range."""
     head = scheme.Total._core_request.head_of_sum_key(frame)
     stated = scheme.sum_key_facts(head["unit"], head["count"])
     return {

@@ -1,4 +1,4 @@
-"""Key-additive encryption: an encrypted update as small as a plain one, and lies about a sum that open to noise.
+"""Key-additive encryption: an encrypted update as small as a plain one; lies about a sum open to noise.
 
 Each client shares a key of its own with the key authority, and hides each update with a one-time secret from
 it. Whoever sums ciphertexts asks the authority for the sum of the secrets of those who are in the sum; the
@@ -29,10 +29,13 @@ __all__ = [
 
 
 ATTACK_COSTS = {2048: (50, 146, 115, 101), 4096: (100, 143, 111, 97), 8192: (200, 142, 108, 95)}
-"""By ring degree: bits of the longest modulus that parameters have, and of the work of the cheaper of two attacks,
-primal and dual, on it, rounded down: by the cost model behind the homomorphic encryption standard's tables, by
-classical core-SVP (one call of a sieve, 0.292 bits for each dimension), and by that on a quantum computer (0.257).
-``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out."""
+"""By ring degree: the bits of the longest modulus that parameters have, and the bits of an attack's work.
+
+The attack is the cheaper of two on that modulus, primal and dual, and its work is rounded down. Three cost
+models give it: the one behind the homomorphic encryption standard's tables, classical core-SVP (one call of
+a sieve, 0.292 bits for each dimension), and core-SVP on a quantum computer (0.257 bits).
+``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out.
+"""
 
 
 class Parameters(RingParameters["PublicKey"]):
@@ -78,11 +81,11 @@ class Parameters(RingParameters["PublicKey"]):
 
     @property
     def failure_bits(self) -> float:
-        """-log2 of the probability, at least, that a coefficient of an honest sum of max_clients opens wrongly."""
+        """At most -log2 of the chance that a coefficient of an honest sum of max_clients opens wrongly."""
         return float(self._handle.failure_bits)
 
     def describe(self) -> str:
-        """Say in a few lines what the parameters are, what follows from them, and what their security rests on."""
+        """Say in a few lines what the parameters are, what follows, and what their security rests on."""
         facts, (_, standard, core_svp, quantum) = self._facts, ATTACK_COSTS[self.ring_degree]
         return self._describe_as(
             f"key-additive encryption, {self.security_bits}-bit security by the homomorphic encryption "
@@ -153,7 +156,7 @@ class Kahe(Scheme):
     encryptions = ("kahe",)
 
     def _planned_count(self, needs: SumNeeds) -> int | None:
-        """Return the most that there can be where the count is not known: rings differ by more than four to one."""
+        """Return the most there can be where the count is unknown: rings differ by more than four to one."""
         return needs.most_count if needs.count is None else needs.count
 
     def sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:

@@ -1,4 +1,7 @@
-"""What a key authority alone imports: secret keys, and the sum of participants' one-time secrets that opens a total."""
+"""What a key authority alone imports: secret keys, and summed one-time secrets of a total's participants.
+
+Such a sum opens the total.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-time pads: the simplest additively homomorphic cipher, under the same trust, enrolment and answers as ``kahe``.
+"""One-time pads: the simplest additively homomorphic cipher; trust, enrolment and answers are ``kahe``'s.
 
 Each client adds a key stream that it shares with the key authority; the sum of the streams of those who are
 in a total opens it, and nothing else. No lattice assumption; the price is an authority whose work grows with

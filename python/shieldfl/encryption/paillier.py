@@ -257,7 +257,7 @@ class UnionOrder(Identified):
         return self._core.id
 
     def clear_fields(self, update: Any, mask: Mask) -> NDArray[Any]:
-        """Return what a client sends in the clear: its values in the union's order, zero where its mask selects.
+        """Return what a client sends in the clear: its values in union order, zero where its mask selects.
 
         ``update`` is a float32 or float64 vector of ``size`` values, and so is, with ``count`` values, what
         is returned. Raises ArrayTypeError, and ParameterError for sizes that differ or a mask with a position
@@ -282,7 +282,7 @@ class UnionOrder(Identified):
         return dense[self.positions]
 
     def scatter(self, sums: Any) -> NDArray[Any]:
-        """Return a vector of ``size`` values, zero but for ``count`` that are given in the union's order, such as sums.
+        """Return ``size`` values: the ``count`` given in the union's order, such as sums, zeros elsewhere.
 
         Raises ArrayTypeError, and ParameterError for another count.
         """
@@ -435,7 +435,7 @@ class Aggregator(registry.Aggregator):
 
 
 class Paillier(Scheme):
-    """Its pairs take seconds to make, and no honest or forged ciphertext tells anything of them: they serve all rounds.
+    """Its pairs take seconds to make, and serve all rounds: no honest or forged ciphertext tells of them.
 
     Clients with different masks share ciphertexts in a :class:`UnionOrder`.
     """

@@ -1,4 +1,4 @@
-"""Parameters and public keys of any scheme: how bits, and rings, are chosen, and which classes are a scheme's."""
+"""Parameters and public keys of any scheme: how bits and rings are chosen, which classes are a scheme's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ class Identified:
     """Equal where the ``id`` is, 16 bytes that follow from all that it is."""
 
     def __eq__(self: Any, other: Any) -> bool:
-        return self.id == other.id if isinstance(other, Identified) else NotImplemented  # type: ignore[attr-defined]
+        return (
+            self.id == other.id  # type: ignore[attr-defined]
+            if isinstance(other, Identified)
+            else NotImplemented
+        )
 
     def __hash__(self: Any) -> int:
         return hash(self.id)
@@ -96,7 +100,7 @@ class SchemeParameters(Identified, Generic[Key]):
 
     @classmethod
     def _unlogged(cls, settings: dict[str, Any]) -> Self:
-        """Make parameters that nobody asked for anew: whoever chose a small key has been told what it means."""
+        """Make parameters that nobody asked for anew: whoever chose a small key was told what it means."""
         return cls(**settings)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -205,7 +209,7 @@ class SchemeParameters(Identified, Generic[Key]):
 
 
 class RingParameters(SchemeParameters[Key]):
-    """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) have in common: which N to choose, and what each costs."""
+    """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) share: which N to choose, and what each costs."""
 
     ring_degree: int
     """N of the ring Z_q[X] / (X^N + 1)."""
@@ -216,7 +220,7 @@ class RingParameters(SchemeParameters[Key]):
     """Full ones that stand for many, where what they share is shared by as many as can."""
 
     def _work(self, ciphertexts: int) -> float:
-        """Return what encrypting takes a client: butterflies and random bytes take a processor about as long."""
+        """Return a client's work to encrypt: butterflies and random bytes take a processor about as long."""
         raise NotImplementedError
 
     def _butterflies(self, transforms: int) -> int:
@@ -274,13 +278,18 @@ class SumNeeds:
     most_weight: int = 1
     """The largest weight of a client."""
     mean_weight: float | None = None
-    """Of all clients; None for as much as the largest. Where weights travel encrypted, they are divided by the largest;
-    values then get as many bits more as keep the mean of all clients as precise as without weights."""
+    """Of all clients; None for as much as the largest.
+
+    Where weights travel encrypted, they are divided by the largest; values then get as many bits more as keep
+    the mean of all clients as precise as without weights.
+    """
     key_bits: int = 3072
     """For schemes with a choice of it."""
     sum_bits: int | None = None
-    """Of a sum, sign included, where fewer than any sum takes are known to be enough: for schemes with a choice of it.
-    Weights then do not travel encrypted."""
+    """Of a sum, sign included, where fewer than any sum takes are known to be enough.
+
+    It is for schemes with a choice of it. Weights then do not travel encrypted.
+    """
     takes_clear_values: bool = False
     """Whether plain numbers are added to ciphertexts."""
 

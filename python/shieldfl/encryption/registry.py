@@ -38,7 +38,7 @@ from shieldfl.stateful import Uncopied
 
 
 def purpose_id(purpose: str) -> bytes:
-    """Return 16 bytes that stand for what is encrypted, such as ``"update"``, in every frame of those who enrol."""
+    """Return the 16 bytes for what is encrypted, such as ``"update"``, in every frame of those who enrol."""
     return hashlib.blake2b(purpose.encode(), digest_size=16).digest()
 
 
@@ -165,7 +165,7 @@ class SchemeBatch(_Ciphertext):
         self.clipped = clipped
         """How many values were saturated; None for a batch that was read, since it does not travel."""
         self.underflowed = underflowed
-        """How many values were not zero and, times the weight, rounded to zero; None for a batch that was read."""
+        """How many nonzero values, times the weight, rounded to zero; None for a batch that was read."""
 
     @property
     def client(self) -> int:
@@ -197,7 +197,7 @@ class SchemeTotal(_Ciphertext):
 
     @property
     def participants(self) -> list[tuple[int, bytes]]:
-        """Where clients enrol, client's number and 16 bytes of the frame's id, by client in ascending order."""
+        """Where clients enrol, each one's number, in ascending order, and 16 bytes of its frame's id."""
         return self._named
 
     @property
@@ -213,7 +213,7 @@ class SchemeTotal(_Ciphertext):
         return not self._core_request or self.parsed.purpose == purpose_id(purpose)
 
     def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
-        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame, and of what is sent beside it.
+        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame and what is sent beside.
 
         docs/wire-format.md defines it; on ``threads`` threads, None for as many as the work is worth, it is
         the same. The frame is hashed once: whoever opens a total needs this for its request, and for the
@@ -226,7 +226,7 @@ class SchemeTotal(_Ciphertext):
         return hashlib.blake2b(self._digest + beside, digest_size=32, person=_BESIDE).digest()
 
     def request(self, beside: bytes = b"") -> bytes:
-        """Return the frame that asks a key authority for the key of this total, where clients enrol: list and digest.
+        """Return the frame that asks an authority for the total's key, where clients enrol: list and digest.
 
         ``beside`` is a digest, 32 bytes, of what travels with the total: the answer is bound to that too.
         """
@@ -250,7 +250,7 @@ _BY_SETTINGS = {
     _TO_KEEP: "Raise the method's settings fraction_bits and value_bits by as many",
 }
 MOST_LOST = 0.1
-"""The share of the values that are not zero which may be lost, rounded to zero or clipped, without a warning."""
+"""The share of nonzero values that may be lost, rounded to zero or clipped, without a warning."""
 
 Encrypted = tuple[bytes, tuple[int, int, int]]
 """A frame, and how many values were not zero, rounded to zero, and were saturated."""
@@ -517,7 +517,7 @@ class Scheme:
     keys_last: ClassVar[bool] = True
     """Whether one pair serves all rounds; otherwise each round has its own."""
     adds_clear_values: ClassVar[bool] = False
-    """Whether plain numbers are added to ciphertexts, so that each client encrypts its own mask and not the union."""
+    """Whether plain numbers are added to ciphertexts: each client encrypts its own mask, not the union."""
     integer_weights: ClassVar[bool] = False
     """Whether the aggregator multiplies by weights; otherwise they travel encrypted beside the values."""
     is_slow: ClassVar[bool] = False
@@ -535,7 +535,7 @@ class Scheme:
         self.Parameters: Any = public_key._parameters_class
         self.Total: Any = public_key._total_class
         self.enrols = issubclass(public_key, EnrolledPublicKey)
-        """Whether each client shares a key of its own with the key authority, which then answers lists of clients."""
+        """Whether each client has its own key with the key authority, which then answers lists of clients."""
         self.ClientKey: Any = ClientKey if self.enrols else None
         self.has_sum_bits = "sum_bits" in self.Parameters._SETTINGS
         """Whether ``Parameters`` take ``sum_bits``, so that a sum may have fewer than any sum takes."""
@@ -557,7 +557,7 @@ class Scheme:
         return total.count + total.weighted
 
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
-        """Return the parameters that an encryption is measured with: those that take a client the least work."""
+        """Return the parameters to measure an encryption with: those that take a client the least work."""
         return self.Parameters.plan(goal="speed")
 
     def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
@@ -626,7 +626,7 @@ class Scheme:
         return encryptor.encrypt(update, positions.mask, weight, round_number).to_bytes(), positions.mask
 
     def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:
-        """Return what encrypts a client's values: under a public key, or, where clients enrol, its own ``ClientKey``.
+        """Return what encrypts a client's values, under a public key or, if clients enrol, its ``ClientKey``.
 
         ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the
         ciphertexts.
@@ -643,7 +643,7 @@ class Scheme:
         weighted: bool,
         purpose: str,
     ) -> Any:
-        """Return an aggregator that takes batches of these positions, and this purpose where clients enrol, alone.
+        """Return an aggregator of batches of these positions, and of this purpose where clients enrol, alone.
 
         ``weighted`` : with encrypted weights.
         """

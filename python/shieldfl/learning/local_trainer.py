@@ -227,7 +227,7 @@ def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> 
 def correct_by_class(
     model: nn.Module, features: torch.Tensor, labels: torch.Tensor, classes: int
 ) -> npt.NDArray[np.int64]:
-    """Return how many samples of each class the model classifies correctly, (classes,), as :func:`evaluate` counts.
+    """Return how many samples of each class the model gets right, (classes,), as :func:`evaluate` counts.
 
     ``labels`` are one class in 0..classes-1 for each sample.
     """
@@ -241,7 +241,7 @@ def correct_by_class(
 
 
 def outputs_of(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
-    """Return what a model makes of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
+    """Return a model's outputs of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
     with evaluation_mode(model), torch.inference_mode():
         return torch.cat([model(batch).cpu() for batch in torch.split(features, EVALUATION_BATCH)])
 
@@ -266,7 +266,7 @@ class Objective:
     loss: Loss | None = None
     """None for the cross-entropy of a classifier."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    """By name; without one it is the accuracy where there is no loss, and ``test_loss`` where there is one."""
+    """By name; without one it is the accuracy if there is no loss, and ``test_loss`` if there is one."""
     optimizer: MakeOptimizer | None = None
     """Takes the trained parameters and returns a torch optimizer; None for SGD as the settings have it."""
     train: TrainModel | None = None

@@ -23,7 +23,7 @@ DoubleVector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GradientNoise:
-    """DP-SGD: every sample's gradient is clipped to a norm, and the sum of a batch noised by a multiple of it."""
+    """DP-SGD: clips every sample's gradient to a norm, and noises a batch's sum by a multiple of the norm."""
 
     noise_multiplier: float
     max_grad_norm: float
@@ -59,11 +59,11 @@ class StartingPoint:
     synthetic: bool = False
     """Train on the synthetic data set instead of the client's own."""
     synthetic_share: float = 0.0
-    """Of what is trained on beside the client's own samples, and is synthetic: in [0, 1), of both together."""
+    """The share of synthetic samples in training beside the client's own: in [0, 1), of both together."""
     round: int | None = None
-    """The round that begins with it; None for a model that is only looked at, and from which no update is taken."""
+    """The round that begins with it; None for a model that is only looked at, and gives no update."""
     beginning: int = 0
-    """How often the client had begun a round by then: one that is begun again may start from another model."""
+    """How often the client had begun a round by then: one begun again may start from another model."""
 
     def trained(
         self,
@@ -76,7 +76,7 @@ class StartingPoint:
 
 
 def samples_beside(samples: int, share: float) -> int:
-    """Return how many synthetic samples lie beside so many of a client's own where they are this share of all."""
+    """Return how many synthetic samples beside so many of a client's own make up this share of all."""
     return round(share / (1.0 - share) * samples)
 
 
@@ -102,15 +102,17 @@ class LocalUpdate:
     buffers: FloatVector
     """Float buffers (BatchNorm statistics) after training, float32 (B,)."""
     scores: FloatVector | None
-    """What ``StartingPoint.scores`` asked for, float32 (P,); None for nothing. Fisher informations are normalised to
-    [0, 1] in each layer; gradients are signed."""
+    """What ``StartingPoint.scores`` asked for, float32 (P,); None for nothing.
+
+    Fisher informations are normalised to [0, 1] in each layer; gradients are signed.
+    """
     private_steps: PrivateSteps | None = None
     """What training by DP-SGD did."""
     beginning: int = 0
     """The ``StartingPoint.beginning`` that it was trained from."""
 
     def copied(self) -> LocalUpdate:
-        """Return it with vectors of its own, read-only: those that training gave may be written over later."""
+        """Return it with its own vectors, read-only: those that training gave may be written over later."""
         return replace(
             self,
             parameters=_copied(self.parameters),
@@ -119,7 +121,7 @@ class LocalUpdate:
         )
 
     def check(self, parameters: int, buffers: int) -> None:
-        """Raise ParameterError unless the vectors have these sizes, RangeError for NaN or infinity in the model."""
+        """Raise ParameterError for vectors of other sizes, RangeError for NaN or infinity in the model."""
         scores_fit = self.scores is None or self.scores.shape == (parameters,)
         if not scores_fit or self.parameters.shape != (parameters,) or self.buffers.shape != (buffers,):
             raise ParameterError(

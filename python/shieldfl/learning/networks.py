@@ -43,7 +43,7 @@ def has_known_modules(model: nn.Module) -> bool:
 
 
 def is_moved_by_steps_alone(model: nn.Module) -> bool:
-    """Say whether nothing but an optimizer's steps moves parameters, as an embedding that has a largest norm does."""
+    """Say whether optimizer steps alone move parameters: an embedding with a largest norm moves its own."""
     return has_known_modules(model) and all(getattr(one, "max_norm", None) is None for one in model.modules())
 
 
@@ -52,10 +52,10 @@ _HEADS = 4
 
 
 class VisionTransformer(nn.Module):
-    """Float32 images (N, channels, height, width) to (N, classes) logits, from patches of ``patch`` pixels a side.
+    """Float32 images (N, channels, height, width) to (N, classes) logits.
 
-    ``width`` numbers, a multiple of 4, describe a patch between ``depth`` blocks. Raises
-    ParameterError for a shape that is not cut into whole patches.
+    It takes patches of ``patch`` pixels a side. ``width`` numbers, a multiple of 4, describe a patch between
+    ``depth`` blocks. Raises ParameterError for a shape that is not cut into whole patches.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: i
 
 
 def default_model(dataset_name: str) -> str:
-    """Name SelectiveShield's model for a data set (table 7): ``simple-cnn`` for the CIFARs, ``mlp`` for the others."""
+    """Name SelectiveShield's model of a data set (table 7): ``simple-cnn`` for CIFARs, ``mlp`` for others."""
     return "simple-cnn" if dataset_name.startswith("cifar") else "mlp"
 
 

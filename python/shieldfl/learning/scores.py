@@ -27,7 +27,10 @@ from shieldfl.models.sample_gradients import Loss, gradients_of_samples, named_f
 from shieldfl.models.torch_bridge import exact_dtype, parameter_layout
 
 Score = Callable[[torch.Tensor], torch.Tensor]
-"""Element by element, into a new tensor, and of a product that of its factors': ``torch.abs`` or ``torch.square``."""
+"""Works element by element, into a new tensor: ``torch.abs`` or ``torch.square``.
+
+The score of a product is the product of its factors' scores.
+"""
 
 _WITHOUT_PARAMETERS = (
     nn.AdaptiveAvgPool2d,
@@ -66,7 +69,7 @@ def layer_chain(model: nn.Module) -> Layers | None:
 def summed_scores(
     layers: Layers, features: torch.Tensor, labels: torch.Tensor, score: Score
 ) -> dict[str, torch.Tensor]:
-    """Sum over samples (B, ...) the score of each sample's gradient of the cross-entropy, float32 by parameter.
+    """Sum over samples (B, ...) the score of each one's gradient of cross-entropy, float32 by parameter.
 
     The model is in evaluation mode; frozen parameters are left out.
     """
@@ -110,7 +113,7 @@ def _is_known(layer: Any) -> bool:
 
 
 def _summed(layer: Any, came_in: torch.Tensor, slope: torch.Tensor, score: Score) -> dict[str, torch.Tensor]:
-    """Return the sums of a layer's parameters: of what came in and the loss's slope at what came out, (B, ...) each."""
+    """Return the sums of a layer's parameters: of inputs and the loss's slope at outputs, (B, ...) each."""
     if isinstance(layer, nn.Linear) and came_in.dim() == 2:
         weight, bias = score(slope).T @ score(came_in), slope
     elif isinstance(layer, nn.Linear):
@@ -273,7 +276,7 @@ def label_sensitivity(
     batch_size: int = 32,
     loss: Loss | None = None,
 ) -> FloatVector:
-    """Return the mean (P,) over samples of the absolute value of the sample's gradient (FedML-HE's privacy map).
+    """Return the mean (P,) over samples of the sample's absolute gradient (FedML-HE's privacy map).
 
     Source: Jin et al. 2023, "FedML-HE". The sensitivity of w_m is |d/dy (dl/dw_m)|. The cross-entropy l =
     -sum_k y_k log p_k is linear in the label vector y, so that the component of the true class c is |dl/dw_m|
@@ -302,7 +305,7 @@ class FisherAccumulator:
         self._updates = 0
 
     def update(self, model: nn.Module) -> None:
-        """Add the gradients that the model holds now: none, of a frozen or unused parameter, counts as zero."""
+        """Add the gradients that the model holds: none, of a frozen or unused parameter, counts as zero."""
         held = {one: one.grad for one in model.parameters() if one.grad is not None}
         self.take(model, held, 1)
 
@@ -333,7 +336,7 @@ class FisherAccumulator:
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
-    """Min-max each layer (parameter tensor) of scores (P,) to [0, 1], in a new array (SelectiveShield, eq. 13).
+    """Min-max scores (P,) by layer (parameter tensor) to [0, 1], in a new array (SelectiveShield, eq. 13).
 
     A layer whose scores are all equal becomes all zeros, so that nothing of it is selected. Raises
     RangeError, which names the layer, for NaN or infinity.

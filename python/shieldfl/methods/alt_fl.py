@@ -102,7 +102,7 @@ def rounds_of(name: str, settings: AltFlSettings) -> KindsOfRounds:
 def _state_rounds(
     method: Method, settings: AltFlSettings, rounds: KindsOfRounds, plan: FederationPlan
 ) -> None:
-    """State what follows from a method's rounds: their alternation, its delta, and its demand of synthetic data."""
+    """Set what follows from a method's rounds: their alternation, its delta, its demand of synthetic data."""
     method.delta = sample_delta(settings.delta, plan)
     method.interleaving = rounds.ratio if rounds.alternates else None
     if settings.synthetic_share or any(kind.synthetic for kind in rounds.counts(plan.rounds)):

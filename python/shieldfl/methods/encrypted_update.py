@@ -1,4 +1,4 @@
-"""Updates that are encrypted in part: what clients upload and an aggregator adds, the total, and an agreed share."""
+"""Updates encrypted in part: what clients upload and an aggregator adds, the total, and an agreed share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOST = float(np.finfo(np.float32).max)
 
 
 def are_summable(values: FloatVector, weights: int) -> bool:
-    """Say whether all are numbers, so small that clients of these weights together cannot leave float32 with them."""
+    """Say whether all are numbers so small that clients of these weights together cannot leave float32."""
     limit = np.nextafter(np.float32(_MOST / weights), np.float32(0.0))  # however that was rounded
     return bool((np.abs(values) <= limit).all())
 
@@ -81,7 +81,7 @@ def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
 
 
 def added_total(attribute: str) -> property:
-    """Return, for states, what the scheme's aggregator in an attribute has added; None where that is nothing."""
+    """Return, for states, what the scheme's aggregator in an attribute added; None where that is nothing."""
 
     def total_of(own: Any) -> bytes | None:
         aggregator = getattr(own, attribute)
@@ -172,7 +172,7 @@ class MixedSum:
             self._clients += 1
 
     def is_of(self, union: Mask | None, clients: int) -> bool:
-        """Say whether this union is encrypted, and so many clients were added, ciphertexts and plain numbers alike."""
+        """Say whether this union is encrypted, and this many clients added ciphertexts and plain numbers."""
         return self.union == union and self._clients == self._ciphertexts.clients == clients
 
     def check_changed(self) -> None:
@@ -256,7 +256,7 @@ class MixedTotal:
         return encrypted
 
     def clear_mean(self) -> DoubleVector:
-        """Return the weighted mean (N,) of what came in the clear, zero elsewhere: to be looked at before opening."""
+        """Return the weighted mean (N,) of what came in the clear, else zero: to look at before opening."""
         mean = np.zeros(self.positions.size)
         (~self.positions).scatter(self.sums / self.weight, mean)
         return mean
@@ -352,7 +352,7 @@ class MixedUpload:
         union: Positions,
         round_number: int,
     ) -> tuple[bytes, Mask]:
-        """Encrypt an update (N,) and say which positions that covered: the client's ``own``, or the whole union.
+        """Encrypt an update (N,) and say which positions it covered: the client's ``own`` or the whole union.
 
         Raises PolicyError or ParameterError for a union that leaves out some of its own, RangeError.
         """
@@ -377,7 +377,7 @@ def encrypted_positions(zone: Mask, buffers: int) -> Mask:
 def read_agreed_positions(
     frame: Part, parameters: int, buffers: int, count: int, *, or_more: bool = False
 ) -> Mask:
-    """Read the positions that other roles say were agreed on, before anything outside of them is sent in the clear.
+    """Read positions that other roles say were agreed on, before anything outside them goes in the clear.
 
     Raises WireFormatError for what is no mask of parameters and buffers, PolicyError unless it covers all
     buffers and ``count`` parameters (``or_more``: at least so many).
@@ -406,7 +406,7 @@ def smallest(values: NDArray[Any], count: int) -> NDArray[np.bool_]:
 UPDATE = Phase("update", answered_by_authority=True)
 SCORES = Phase("scores", answered_by_authority=True, opens="scores", once=True)
 SCORE_POINT = FixedPoint(40, 36)
-"""Scores span many orders of magnitude: the widest fixed point that the core has, most of it behind the point."""
+"""Scores span many orders of magnitude: the core's widest fixed point, most of it behind the point."""
 
 
 class AgreedShare:
@@ -421,7 +421,7 @@ class AgreedShare:
         self.count = positions_in_budget(ratio, plan.parameters)
         self._buffers_alone = encrypted_positions(Mask.empty(plan.parameters), plan.buffers)
         self.settled = Mask.full(plan.update_size) if self.count == plan.parameters else None
-        """What rounds that encrypt do where nothing is to be agreed on: where all or no parameters are encrypted."""
+        """What rounds that encrypt do with nothing to agree on: where all or no parameters are encrypted."""
         if not self.count:
             self.settled = self._buffers_alone
 

@@ -118,7 +118,10 @@ class FedAvgAggregator(CollectingAggregator):
         self._weight = 0.0
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
-        """Add one update. Raises WireFormatError, RangeError for NaN, infinity or a weight that is not the client's."""
+        """Add one update.
+
+        Raises WireFormatError, and RangeError for NaN, infinity or a weight that is not the client's.
+        """
         with self.clock.stage("upload"):
             update = message.vector("update", np.float32, self._sum.size)
             weight = float(message.vector("weight", np.float64, 1)[0])

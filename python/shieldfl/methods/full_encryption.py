@@ -1,4 +1,4 @@
-"""Encryption of everything that leaves a client: of a whole update, or of its last layer, where no other is trained.
+"""Encryption of all that leaves a client: a whole update, or its last layer, where no other is trained.
 
 With noise on sums, ``full-he`` is what ``ddp-fedavg`` is, by the same steps; ``top-2`` is so on its last
 layer. Sources of ``ddp-fedavg``: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FullEncryptionSettings(SumNoiseOption):
-    """How updates are encrypted, and whether their sums have noise: then the bits of a value follow from it."""
+    """How updates are encrypted, and whether their sums have noise: the bits of a value follow from that."""
 
     encryption: Encryption = DEFAULT_ENCRYPTION
     key_bits: PaillierBits = DEFAULT_KEY_BITS
@@ -122,7 +122,7 @@ class DdpFedAvgSettings(DpFedAvgSettings):
 
 
 class FullEncryption(MaskedAverage):
-    """Everything is encrypted: ``full-he`` by any scheme, ``plain-he`` with a Paillier ciphertext for each value."""
+    """Everything is encrypted: ``full-he`` by any scheme, ``plain-he`` with a Paillier ciphertext a value."""
 
     names = (
         NamedMethod(
@@ -152,7 +152,7 @@ class FullEncryption(MaskedAverage):
 
 
 class LastLayerEncryption(MaskedAverage):
-    """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
+    """``top-2``: trains and shares, encrypted, the last layer's weight and bias alone (DictPFL's FedHE-Top2).
 
     Training leaves the other parameters as they are, and nothing of them is sent. Batch statistics are no
     parameters: those in front of the last layer still follow the data.

@@ -1,4 +1,4 @@
-"""MaskCrypt (Hu and Li 2024): in each round the positions whose exposure would tell most, agreed on by ranking.
+"""MaskCrypt (Hu and Li 2024): each round's positions whose exposure would tell most, agreed on by ranking.
 
 FedML-HE (Jin et al. 2023) has one mask for the run, of the positions with the highest mean scores.
 """
@@ -69,7 +69,7 @@ def propose(scores: FloatVector, ratio: float) -> Ranking:
 
 
 def consensus(proposals: Sequence[Ranking], size: int, limit: int | None) -> Mask:
-    """Interleave the clients' ranked lists and keep first occurrences: every first choice, every second, and so on.
+    """Interleave the clients' ranked lists and keep first occurrences: first choices, then second, and so on.
 
     Within a rank clients stand in the order given, so that the cut may fall between two clients' choices of
     one rank. ``limit`` positions are kept, by the paper's budget; None keeps the whole union.
@@ -132,7 +132,7 @@ class MaskCryptClient(MaskedAverageClient):
         return None if answer is None or "zone" not in answer else self._read_zone(answer["zone"])
 
     def _read_zone(self, frame: Part) -> Mask:
-        """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""
+        """Take the positions that the aggregator chose, but not how many: a client's own number, or more."""
         count, or_more = positions_in_budget(self.method.ratio, self._size), not self.method.cut
         return read_agreed_positions(frame, self._size, self._buffer_count, count, or_more=or_more)
 

@@ -181,7 +181,7 @@ def mean_of_shares(
 def opened_shares(
     noise: SumNoise, context: RoleContext, claim: MixedTotal, sums: RoundSums, clip_norm: float
 ) -> tuple[DoubleVector, float]:
-    """Open a total; return the mean that it tells of, 0 where nothing is encrypted, and who is within the norm.
+    """Open a total; return its mean, 0 where nothing is encrypted, and the share of clients within the norm.
 
     The mean is of the update's P parameters, or of as many values as the total is of, where those are
     fewer. The share of the clients within the norm is NaN where nobody counts them.

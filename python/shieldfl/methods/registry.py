@@ -58,7 +58,7 @@ BUILT_IN = {
 
 @functools.cache
 def _offers() -> dict[str, list[EntryPoint]]:
-    """Return what is offered under each name: this package's methods first, others in the order of their names."""
+    """Return the offers under each name: this package's methods first, others in the order of their names."""
     offers: dict[str, list[EntryPoint]] = {}
     own = [EntryPoint(name, place, GROUP) for name, place in BUILT_IN.items()]
     for one in (*own, *sorted(entry_points(group=GROUP))):
@@ -251,7 +251,7 @@ def method_of(setup: PublicSetup) -> Method:
 
 
 def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Module:
-    """Return the module that a method trains, evaluates and makes its flat vectors from, see :meth:`Method.adapted`.
+    """Return the module that a method trains, evaluates and flattens to vectors, see :meth:`Method.adapted`.
 
     The model is not changed. Raises ParameterError for methods with DP-SGD where a layer mixes samples, such
     as BatchNorm, and what the method refuses.

@@ -125,7 +125,7 @@ def _obstacle(leaf: Any) -> str | None:
 
 
 def memory_of(leaf: Any) -> Hashable:
-    """Return what two leaves have in common where they are the same numbers in the same memory; None for none."""
+    """Return what two leaves share where they are the same numbers in the same memory; None for none."""
     if not _is_array(leaf) or _obstacle(leaf):
         return None
     if 0 in leaf.shape:
@@ -181,7 +181,7 @@ def same_values(one: Any, other: Any) -> bool:
 
 
 def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: int) -> None:
-    """Write an array's numbers, less those of ``since`` unless it is None, divided by 2**exponent, to a vector.
+    """Write an array's numbers, less those of ``since`` if not None, divided by 2**exponent, to a vector.
 
     They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards.
     Raises RangeError, which names the array, where a finite number is infinite in that.
@@ -253,7 +253,7 @@ _MOST_WORK = 1_000_000
 
 
 def check_apart(leaves: Iterable[tuple[str, Any]]) -> None:
-    """Raise ParameterError, which names both, for two arrays that have values in common and are not the same one.
+    """Raise ParameterError, which names both, for two arrays that share values and are not the same one.
 
     Such are a matrix and its transpose, or views that overlap: what is written to one changes the other.
     """
@@ -267,7 +267,11 @@ def check_apart(leaves: Iterable[tuple[str, Any]]) -> None:
         begun = [other for other in begun if other[1] > start]
         for _, _, other, whole in begun:
             try:
-                meet = np.shares_memory(_view(whole), _view(leaf), max_work=_MOST_WORK)  # type: ignore[arg-type]
+                meet = np.shares_memory(
+                    _view(whole),
+                    _view(leaf),
+                    max_work=_MOST_WORK,  # type: ignore[arg-type]
+                )
             # The last two are for what NumPy cannot look at: negated tensors, and those on other devices.
             except (np.exceptions.TooHardError, OverflowError, RuntimeError, TypeError):
                 meet = True

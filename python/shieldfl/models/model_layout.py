@@ -69,7 +69,7 @@ class ParameterLayout:
             yield name, slice(start, stop)
 
     def name_of(self, position: int) -> str:
-        """Return the name of the tensor that a position of the flat vector lies in; ParameterError for none."""
+        """Return the name of the tensor that a position of the flat vector is in; ParameterError for none."""
         if not 0 <= position < self.size:
             raise ParameterError(f"position {position} is outside of the {self.size} parameters")
         return self.names[bisect_right(self.offsets, position) - 1]
@@ -168,7 +168,7 @@ _LIMIT = 8.0 - 2.0**-20  # value_limit of every scheme's parameters, as they are
 
 @dataclass(frozen=True)
 class ModelLayout:
-    """Names, shapes and dtypes of a model's float arrays, in a fixed order: that of the vector, (P,), they make.
+    """Names, shapes and dtypes of a model's float arrays, in a fixed order: that of their vector, (P,).
 
     ``layout = ModelLayout.of(model)`` once, then :meth:`encrypt` on every client, and :meth:`moved` or
     :meth:`replaced` with what was decrypted. All clients need the same layout: compare :attr:`digest`, or
@@ -269,7 +269,10 @@ class ModelLayout:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits: of names, shapes, dtypes and scales, and of no values."""
+        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits.
+
+        It is of names, shapes, dtypes and scales, and of no values.
+        """
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -339,7 +342,7 @@ class ModelLayout:
             return encryptor.encrypt(list(pieces.values()), mask, **options)
 
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
-        """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
+        """Return a model's arrays by name, with decrypted values in place of its own where the mask chose.
 
         ``values`` are (P,), or one for each position of the mask, divided already where they are to be a
         mean. What comes back is new, of the model's dtypes and devices, in its order, and shares no memory
@@ -367,7 +370,7 @@ class ModelLayout:
         return changed
 
     def pieces(self, part: slice) -> Iterator[tuple[Place, slice, slice]]:
-        """Yield each array of which a part of the vector has something, with where that lies in the array and in it."""
+        """Yield each array that a part of the vector overlaps, and where: in the array, and in the part."""
         for place, (_, whole) in zip(self.places, self.slices(), strict=True):
             start, stop = max(whole.start, part.start), min(whole.stop, part.stop)
             if start < stop:
@@ -411,7 +414,7 @@ class ModelLayout:
         return mask
 
     def load(self, model: Any, arrays: Mapping[str, Any]) -> None:
-        """Copy arrays by name, such as :meth:`replaced` returned, into a module or into a dict's arrays, in place.
+        """Copy arrays by name, such as from :meth:`replaced`, into a module or a dict's arrays, in place.
 
         All is checked before anything changes, and all names of a tensor are written. Raises as
         :meth:`flatten`, and ParameterError for an array that cannot be written, and for one in which two

@@ -1,4 +1,4 @@
-"""Each sample's own gradient, of a classifier's loss or a user's own, and the trial whether a model mixes samples."""
+"""Each sample's gradient, of a classifier's loss or a user's own; the trial whether a model mixes samples."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _name_of(layer: nn.Module, model: nn.Module) -> str:
 def named_failures(
     model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None
 ) -> Iterator[None]:
-    """Turn what a model or its loss raises where samples are differentiated into a ParameterError with the layer."""
+    """Turn what a model or loss raises as samples are differentiated into a ParameterError with the layer."""
     try:
         yield
     except ShieldError:

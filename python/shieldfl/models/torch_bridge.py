@@ -57,7 +57,7 @@ def load_flat(model: nn.Module, vector: FloatVector) -> None:
 
 
 def flatten_buffers(model: nn.Module) -> FloatVector:
-    """Copy the floating-point buffers (BatchNorm's running statistics) into one float32 vector (B,), B may be 0."""
+    """Copy float buffers (BatchNorm's running statistics) into one float32 vector (B,), where B may be 0."""
     return _gather(_named_float_buffers(model))
 
 

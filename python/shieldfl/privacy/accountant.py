@@ -34,8 +34,11 @@ ORDERS = (
     *range(11, 64),
     *(64, 76, 90, 107, 128, 152, 181, 215, 256, 304, 362, 431, 512, 609, 724, 861, 1024),
 )
-"""Each gives a valid bound, and the least counts. Those below 2 serve an epsilon in the hundreds, the steps of a fifth
-at the end one far below 1: without them none would show under ln(1/delta) / 62."""
+"""Each gives a valid bound, and the least counts.
+
+Those below 2 serve an epsilon in the hundreds, the steps of a fifth at the end one far below 1: without
+them none would show under ln(1/delta) / 62.
+"""
 
 _STEP = 0.02
 """Of the logarithm of t - 1 on the grid: what is above an integral is no more than this by so much of t."""
@@ -263,7 +266,7 @@ def _library() -> Any:
 
 @lru_cache(maxsize=4096)
 def _divergences(multiplier: float, sample_rate: float) -> _Vector:
-    """Return the Rényi divergences of one step, by order: of a unit whose contribution is there from one that is zero.
+    """Return one step's Rényi divergences, by order: of a unit with a contribution from one that is zero.
 
     A tenth of a second and more under sampling: too long for every client after every round.
     """

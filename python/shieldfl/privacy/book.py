@@ -45,7 +45,7 @@ from shieldfl.privacy.events import (
 )
 
 _Charges = Counter[tuple[Noise | NoiseOfSum, int]]
-"""What one client is charged: releases by mechanism, and by how many clients took part, whose noise is as large."""
+"""One client's charges: releases by mechanism, and by how many clients took part, with noise as large."""
 
 _NEVER = sys.maxsize
 """After every round."""
@@ -62,24 +62,31 @@ class PrivacySpent:
     """What a run has spent; a method's ``privacy_reading`` says for whom and against whom."""
 
     epsilon: float
-    """What holds. ``math.inf`` where nothing bounds what the run tells; NaN where nothing readable has left that
-    noise would have to cover: encryption gets no figure."""
+    """What holds: ``math.inf`` where nothing bounds what the run tells.
+
+    It is NaN where nothing readable has left that noise would have to cover: encryption gets no figure.
+    """
     of_noise: float
     """What the noise alone was charged: ``epsilon`` if nothing else told of the data. NaN without noise."""
     if_participants_true: float
-    """The same, with the noise that all participants of a round added together, sigma * sqrt(K): it holds only if
-    the number of participants that the server stated was true. ``of_noise`` where a method has one figure."""
+    """The same, with the noise that all participants of a round added together, sigma * sqrt(K).
+
+    It holds only if the number of participants that the server stated was true. It is ``of_noise`` where a
+    method has one figure.
+    """
     delta: float
     rounds: int
-    """Draws of clients, or where one that sent noised values more often was not told of them all, its uploads."""
+    """Draws of clients; or, where not all were told of, the noised uploads of the client that sent most."""
     steps: int
     """How often noise was drawn that the client with most of it was charged for."""
     reason: str | None = None
     """Why ``epsilon`` is infinite, as a sentence."""
     if_participation_hidden: float = math.nan
-    """What holds against those alone who see opened sums, and how many clients took part, and not which: of every
-    client, in the sums or not. NaN where it is not known that clients were drawn so that this is less, or where
-    noise is of another kind than that of sums."""
+    """What holds against those alone who see opened sums, and how many clients took part, and not which.
+
+    It holds for every client, in the sums or not. It is NaN where it is not known that clients were drawn so
+    that this is less, or where noise is of another kind than that of sums.
+    """
 
 
 class PrivacyBook:
@@ -215,7 +222,7 @@ class PrivacyBook:
         return PrivacySpent(epsilon, own, together, delta, rounds, steps, reason, hidden)
 
     def _if_participation_hidden(self, delta: float) -> float:
-        """Return the figure for who does not see which clients take part; NaN for anything that it is not proved of."""
+        """Return the figure for who does not see which clients take part; NaN where no proof gives one."""
         told = self._told
         draws, uploads = told[ClientsDrawn], told[NoiseShareUpload]
         covered = len(draws) + len(uploads) + len(told[OpenedSum]) + len(told[ReadSum])

@@ -177,4 +177,4 @@ def check_layers(model: nn.Module) -> None:
 
 
 _tried: WeakSet[nn.Module] = WeakSet()
-"""Models that were tried: that costs as much as several steps, and clients of a simulation share one model."""
+"""Models that were tried: a trial costs as much as several steps, and simulated clients share a model."""

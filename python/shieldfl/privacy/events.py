@@ -46,8 +46,10 @@ class Noise:
     """sigma: its standard deviation over the norm that one of the unit is clipped to; above 0, finite."""
     unit: Unit
     sample_rate: float = 1.0
-    """Probability of each sample to be in a step, independently, in (0, 1]; 1 if others can know which are in it, as
-    they always can of clients."""
+    """Probability of each sample to be in a step, independently, in (0, 1].
+
+    It is 1 if others can know which are in it, as they always can of clients.
+    """
     steps: int = 1
 
     def __post_init__(self) -> None:
@@ -86,8 +88,10 @@ class NoiseOfSum:
     """The largest squared L2 norm of what one client contributes, in squared steps; at least 1."""
     dimension: int
     log2_distance: float
-    """Of the honest clients' draws of one sum, together, from the true distribution: log2 of the total variation; below
-    0, finite."""
+    """Of the honest clients' draws of one sum, together, from the true distribution.
+
+    It is log2 of the total variation; below 0, finite.
+    """
     unit: Unit = "client"
     """Which of the client's data make the difference that is charged: all, or one sample of them."""
     steps: ClassVar[int] = 1
@@ -170,7 +174,7 @@ class NoiseShareUpload:
 
 @dataclass(frozen=True)
 class NoisedUpload:
-    """Something of a client's data became readable, to the aggregator at least, with noise that is charged for."""
+    """Something of a client's data became readable, to the aggregator at least, with charged noise."""
 
     round: int
     client: int
@@ -180,19 +184,19 @@ class NoisedUpload:
 
 @dataclass(frozen=True)
 class ClearUpload:
-    """Something of a client's data, or of the model that it was sent, became readable without noise that is charged."""
+    """Something of a client's data or of the model that it was sent became readable without charged noise."""
 
     round: int
     client: int
     what: str = "values"
     """A name for readers: ``"values"`` of the update, or a mask, a ranking, a range."""
     synthetic: bool = False
-    """Whether it comes from training on synthetic data alone, so that it depends on the model before it alone."""
+    """Whether it comes from training on synthetic data alone, and depends on the model before it alone."""
 
 
 @dataclass(frozen=True)
 class OpenedSum:
-    """The sum of a round's encrypted uploads was opened: the model that goes to the clients has moved by it."""
+    """The sum of a round's encrypted uploads was opened: the model that goes to the clients moved by it."""
 
     round: int
 
@@ -206,7 +210,7 @@ class ReadSum:
 
 @dataclass(frozen=True)
 class SummedUploads:
-    """The mean of so many clients' noised uploads was made: who sees models alone sees their noise together."""
+    """So many clients' noised uploads were averaged: who sees models alone sees their noise together."""
 
     round: int
     clients: int
@@ -219,10 +223,13 @@ class ClientsDrawn:
     participants: int
     """K, as it is stated to all."""
     noise: Noise | None = None
-    """What every client is charged for a draw, whether it was drawn or not; None where uploads are charged alone."""
+    """What every client is charged for a draw, drawn or not; None where uploads are charged alone."""
     drawn_from: int | None = None
-    """Of how many clients, where of these every set of so many was as likely as any other, and no client keeps anything
-    of its own from a round that it was in; None where that is not known."""
+    """Of how many clients; None where what follows is not known.
+
+    Of these every set of so many was as likely as any other, and no client keeps anything of its own from a
+    round that it was in.
+    """
 
     def __post_init__(self) -> None:
         if self.participants < 0 or (self.drawn_from is not None and self.participants > self.drawn_from):
@@ -265,7 +272,7 @@ class PrivacyReading:
     """Which two runs cannot be told apart: the relation that is proved."""
     meaning: str
     if_participation_hidden: str | None = None
-    """How the figure is to be read that holds where nobody sees who takes part; None for a method without one."""
+    """How to read the figure that holds where nobody sees who takes part; None for a method without one."""
 
     def __post_init__(self) -> None:
         stated = (self.adversary, self.neighbours)

@@ -71,7 +71,7 @@ _MOST_DEVIATION = 2.0**120
 def clip_and_noise(
     vector: FloatVector, norm: float, standard_deviation: float, *, threads: int | None = None
 ) -> tuple[FloatVector, float, bool]:
-    """Scale a vector (n,) down to an L2 norm of at most ``norm`` (eq. 20), and add noise before rounding to float32.
+    """Scale a vector (n,) down to an L2 norm of at most ``norm`` (eq. 20), add noise, round to float32.
 
     The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to
     make up for float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in
@@ -404,7 +404,9 @@ def _tail(weights: _Weights, most: int) -> Fraction:
 
 
 def _columns(values: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pair small probabilities with large ones (Vose, "A linear algorithm for generating random numbers", 1991).
+    """Pair small probabilities with large ones.
+
+    Source: Vose, "A linear algorithm for generating random numbers", 1991.
 
     All magnitudes' together are 2^128 for each bucket, which gets what is left of one and, for the rest, a
     part of another's.

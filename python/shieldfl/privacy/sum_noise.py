@@ -93,7 +93,7 @@ class SumNoise:
     unit: Unit = "client"
     """Whose part in a sum is charged: all of a client's, or that of one sample of it."""
     count_steps: int = 0
-    """Magnitude of the value that counts clients within the clipping norm, in steps; 0 where there is none."""
+    """Magnitude of the value that counts clients within the clipping norm, in steps; 0 if there is none."""
 
     @property
     def norm_bound_squared(self) -> int:
@@ -117,7 +117,7 @@ class SumNoise:
 
     @property
     def log2_chance_of_too_large_sum(self) -> float:
-        """log2 of a bound of the chance that of a sum's values one does not fit ``sum_bits``, and opens wrongly.
+        """log2 of a bound of the chance that a value of a sum does not fit ``sum_bits``, and opens wrongly.
 
         It costs no privacy: what opens then follows from the sum.
         """
@@ -209,7 +209,7 @@ class SumNoise:
         return epsilon_of({self.charge: rounds}, delta)
 
     def epsilon_of_single_uploads(self, rounds: int, delta: float) -> float:
-        """Return what so many uploads of a client would cost if each were opened alone, with its own share of noise."""
+        """Return what so many uploads of a client would cost, each opened alone with its share of noise."""
         alone = self.charge.log2_distance - math.log2(self.honest_clients)
         return epsilon_of({replace(self.charge, honest_clients=1, log2_distance=alone): rounds}, delta)
 
@@ -231,7 +231,10 @@ def _most_of(value_bits: int) -> int:
 _MOST_VALUE_BITS = 31
 """What is sent is an int32, and a bit stays free for what is added to it."""
 _LEAST_VARIANCE = 4
-"""Of a share, in squared steps: from here on a sum of discrete Gaussians is as good as one, and rounding is not all."""
+"""Of a share, in squared steps.
+
+From here on a sum of discrete Gaussians is as good as one, and rounding is not all.
+"""
 _MOST_VARIANCE = 2**28
 _MOST_NORM = 2.0**28
 _MOST_INFLATION = 0.03
@@ -363,7 +366,7 @@ def _holds_draws(plan: SumNoise) -> bool:
 
 
 def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:
-    """Return the plan of the largest variance whose draws and sums fit beside rounded values; None where there is none.
+    """Return the plan of the largest variance whose draws and sums fit beside rounded values; None for none.
 
     The plan itself is asked, since products of floats may be above a whole number that they stand for.
     """

@@ -199,7 +199,7 @@ def fit_synthetic_data(
 
 @dataclass(frozen=True)
 class _Grid:
-    """Multiples of 2^-``fraction_bits``, and the sensitivity of sums of contributions that were rounded to them."""
+    """Multiples of 2^-``fraction_bits``, and the sensitivity of sums of contributions rounded to them."""
 
     fraction_bits: int
     fourier_features: int
@@ -218,7 +218,7 @@ class _Grid:
 
     @property
     def sensitivity(self) -> float:
-        """L2, in the unit of the sums: rounding moves each number of φ by half a step at most, the 1 by nothing."""
+        """L2, in the sums' unit: rounding moves each number of φ by at most half a step, the 1 by nothing."""
         return _NORM + math.sqrt(self.fourier_features) * 2.0 ** -(self.fraction_bits + 1)
 
     def round(self, contributions: torch.Tensor) -> torch.Tensor:
@@ -293,7 +293,7 @@ def _fourier_features(samples: torch.Tensor, frequencies: torch.Tensor) -> torch
 def _class_sums(
     samples: torch.Tensor, labels: torch.Tensor, classes: int, frequencies: torch.Tensor, grid: _Grid
 ) -> torch.Tensor:
-    """Return the sums of (φ(x), 1) over each class, in the grid's steps, int64, (classes, fourier_features + 1)."""
+    """Return each class's sums of (φ(x), 1) in the grid's steps, int64, (classes, fourier_features + 1)."""
     sums = torch.zeros(classes, 2 * frequencies.shape[1] + 1, dtype=torch.int64)
     # A product may round a sample differently at another place: where one is zeroed, the others keep theirs.
     matrix = frequencies.double()

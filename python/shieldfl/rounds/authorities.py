@@ -241,7 +241,7 @@ class ListAuthority(AuthoritySteps):
         self._model_after = -1
         """The round that was answered last when the model was first signed."""
         self._for_the_run: dict[str, bytes] = {}
-        """The digest of what the aggregator had signed, of each phase that is answered once in the whole run."""
+        """Of each phase that is answered once in a run, the digest of what the aggregator had signed."""
 
     def check_changed(self) -> None:
         context = self.context

@@ -55,7 +55,7 @@ class MissedRounds:
         refuse_unless(all(count in there for count in (*self._sent, *self._known)))
 
     def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
-        """Keep the end of a round that this request was answered for, which these clients are sent at once."""
+        """Keep the end of a round that answers this request, and which these clients are sent at once."""
         self.history = next_history(self.history, bytes(request))
         self._ends.append(end.to_bytes())
         for client in finished:
@@ -279,7 +279,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         return purpose, self._closed
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
-        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``."""
+        """Keep what clients get at a round's end, where they open, for those that are not ``finished``."""
         with self._lock:
             if self._missed is None:
                 raise ParameterError("clients open nothing: each round's first message brings the model")

@@ -89,7 +89,7 @@ class RoundTraffic:
     losses: list[float] = field(default_factory=list)
     """Training losses of the clients that finished their training, where whoever trains them knows."""
     saved_seconds: float = 0.0
-    """That clients, one after another, would have taken longer: for what was computed once, or beside each other."""
+    """How much longer clients one after another would take, for what was computed once or in parallel."""
 
 
 class RoundDriver:
@@ -235,7 +235,7 @@ class RoundDriver:
     def _reply_to_clients(
         self, phase: Phase, round_number: int, left: Sequence[int], result: Message
     ) -> Message:
-        """Return what clients get for what the aggregator closes a phase with: opened where it has a total."""
+        """Return what clients get for what the aggregator closes a phase with: opened if it has a total."""
         aggregator, clients_open = self._aggregator, self._method.clients_open
         if not phase.answered_by_authority or (clients_open and phase.opens is None):
             return result

@@ -1,4 +1,4 @@
-"""All roles of an encrypted mean in one process: a first step, and what a federation's mean is compared with."""
+"""All roles of an encrypted mean in one process: a first step, and a reference for a federation's mean."""
 
 from __future__ import annotations
 

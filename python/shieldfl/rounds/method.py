@@ -69,13 +69,13 @@ class NamedMethod:
     takes_synthetic: bool = False
     """Whether there are settings under which some rounds train on synthetic data."""
     masks: Masks | None = None
-    """How much of its update each client encrypts, for simulations of fleets; None for a method without any."""
+    """How much of its update each client encrypts, for simulations of fleets; None for a method without."""
     masks_each_round: bool = False
     """Whether clients score, select and send a mask in every round, for simulations too."""
 
 
 def check_declarations(name: str, method: Any) -> None:
-    """Raise ParameterError unless a class says under which names it is found, with which settings, and what it shows.
+    """Raise ParameterError unless a class says which names find it, with which settings, what it shows.
 
     The class itself must say how its epsilon is to be read and what the aggregator sees: inherited words were
     said of another method, and nothing is called encrypted, or private, by default.
@@ -143,7 +143,7 @@ _NO_SECRET = bytes(32)
 
 
 class Method:
-    """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
+    """What a method does in one federation: it makes the roles, and holds no key, model or changing state.
 
     Every method's class is called with the method's name, its settings (None where it has none) and the plan.
     Every class that is found by a name declares for itself its names, how its figures are to be read and what
@@ -153,8 +153,10 @@ class Method:
     names: ClassVar[tuple[NamedMethod, ...]] = ()
     """The names that it is found under, with what is said of each; a base class has none."""
     privacy_reading: PrivacyReading
-    """For whom, against whom and between which neighbours its epsilon is, if it has one: on the class under its default
-    settings, and see ``reading_with``."""
+    """For whom, against whom and between which neighbours its epsilon is, if it has one.
+
+    A class has the reading under its default settings; see ``reading_with``.
+    """
     aggregator_sees: str
     """What the aggregator can read, in words; on the class under its default settings."""
 
@@ -169,12 +171,14 @@ class Method:
     hides_all: bool = False
     """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
     clients_keep_nothing: ClassVar[bool] = False
-    """Whether what clients send in a round follows from the model that they get and their data, and not from which
-    rounds they were in before: of the method, whatever the model keeps. Only then is there an epsilon against outsiders
-    alone."""
+    """Whether what clients send in a round follows from the model that they get and their data alone.
+
+    Then it does not follow from which rounds they were in before. That is said of the method, whatever the
+    model keeps. Only then is there an epsilon against outsiders alone.
+    """
 
     scores: str | None = None
-    """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
+    """What training must bring for each parameter, see ``StartingPoint.scores``, in rounds that ask."""
     synthetic_demand: SyntheticDemand | None = None
     """None where no round trains on synthetic data."""
     trained: Mask | None = None
@@ -187,7 +191,7 @@ class Method:
     """What its epsilon belongs to; NaN for a method without noise."""
 
     clients_can_open: bool = False
-    """Whether each client can work the model out itself: where no other role needs to know what a sum opened to."""
+    """Whether each client can work the model out itself: no other role needs to know what a sum opened to."""
     needs_shared_secret: ClassVar[bool] = False
     """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
 
@@ -265,7 +269,7 @@ class Method:
 
     @cached_property
     def opener(self) -> str | None:
-        """Who opens sums, by the plan's name for it, whatever the plan left open; None for a method without keys."""
+        """Who opens sums, by the plan's name, whatever that left open; None for a method without keys."""
         if not self.purposes:
             return None
         if self.plan.opener == "aggregator" and self.aggregator_can_open:
@@ -284,7 +288,7 @@ class Method:
 
     @property
     def aggregator_has_model(self) -> bool:
-        """Whether rounds begin with the aggregator's model: where it opens sums, and where nobody has keys."""
+        """Whether rounds begin with the aggregator's model: where it opens sums, or where nobody has keys."""
         return self.opener in ("aggregator", None)
 
     @property
@@ -305,7 +309,7 @@ class Method:
         )
 
     def signs_answer(self, phase: Phase) -> bool:
-        """Whether the key authority signs the answer to a phase: not where each client works it out itself."""
+        """Whether the key authority signs the answer to a phase: not where each client works it out."""
         signs = phase.answered_by_authority and phase.signs_answer and phase != self.phases[-1]
         return signs and not self.clients_open
 
@@ -331,7 +335,7 @@ class Method:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """What follows from settings and plan and has to be the same with everybody, as plain data: parameters' ids."""
+        """What follows from settings and plan and must be alike for all, as plain data: parameters' ids."""
         return {f"parameters for {purpose}": one.id.hex() for purpose, one in self.purposes.items()}
 
     @property
@@ -589,14 +593,14 @@ class Method:
         return self._with_opened(self.phases_of(model, round_number))
 
     def message_for(self, client: int, message: Message) -> Message:
-        """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""
+        """Return what this client gets of the last phase's answer, or of an earlier one: here all of it."""
         return message
 
     def has_model(self, client: int, message: Message) -> bool:
         return True
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the method's settings as plain data, for reports, with what the clients' weights come to in it."""
+        """Return the method's settings as plain data, for reports, with what the clients' weights come to."""
         stated: dict[str, Any] = {} if self.own is None else asdict(self.own)
         if self.purposes:
             stated["bytes_per_encrypted_value"] = self.purposes["update"].bytes_per_value

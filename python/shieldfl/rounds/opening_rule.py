@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shieldfl.authority.round_keys import RoundSigner
 
 HISTORY = "earlier answers"
-"""The part that holds the digest of all answers so far: of a round's first message, of requests and of rounds' ends."""
+"""The part with the digest of all answers so far, in rounds' first messages, requests and rounds' ends."""
 HISTORY_BYTES = _DIGEST_BYTES = 32
 
 ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered phase"
@@ -128,7 +128,7 @@ class Replies:
 
     @contextmanager
     def undone_unless_kept(self, phase: str, round_number: int, owner: object) -> Iterator[None]:
-        """Put back what the owner's attributes were where an error comes before this round's reply is kept."""
+        """Put the owner's attributes back to what they were if an error comes before this reply is kept."""
         before = vars(owner).copy()
         try:
             yield
@@ -214,7 +214,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
         return ("update",)
 
     def digests(self, model: Message) -> Mapping[int | None, bytes]:
-        """Return what is signed of a round's model: one digest by client, or, of one model for all, under None."""
+        """Return what is signed of a round's model: one digest by client, or one for all under None."""
         return {None: digest_of_parts(model)}
 
     def next_model(self, newest: Message | None) -> Message:
@@ -286,13 +286,13 @@ class RoundOpener:
         return reply
 
     def standing(self) -> dict[str, Any]:
-        """Return what decides, beside keys, what a message is answered with: values, which no step changes."""
+        """Return what decides, beside keys, what a message is answered with: values that no step changes."""
         return {name: getattr(self.rule, name) for name in changes_of(type(self.rule))}
 
     def repeat(
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]
     ) -> None:
-        """Take what another object has answered that stood where this one stands, and where it came to thereby."""
+        """Take what another object answered that stood where this one stands, and where it came to by it."""
         if self.replies.given(phase, round_number, message) is None:
             with self.replies.undone_unless_kept(phase, round_number, self.rule):
                 for name, value in standing.items():
@@ -340,7 +340,7 @@ class AggregatorOpening:
 
 
 class ClientOpening:
-    """Opens rounds' totals one after the other, and refuses to go on from another history than the authority signed."""
+    """Opens rounds' totals in turn, and refuses to go on from another history than the authority signed."""
 
     changes: ClassVar = {
         "keys": GrantedKeys,
@@ -361,7 +361,7 @@ class ClientOpening:
         self._told: Message | None = None
         self._told_in = 0
         self._spoiled: dict[str, int] = {}
-        """By phase, the newest round whose answered total opened to nothing that can be used: the model stayed."""
+        """By phase, the newest round whose answered total opened to nothing usable: the model stayed."""
 
     def check_changed(self) -> None:
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
@@ -558,14 +558,14 @@ class OpenedTogether:
         return message
 
     def take_saved(self) -> float:
-        """Return the seconds that clients would have taken since the last call, by themselves, beside those it took."""
+        """Return the seconds since the last call that clients alone would have taken beyond those it took."""
         saved, self._saved = self._saved, 0.0
         return saved
 
     def found(
         self, history: bytes, message: Message, phase: str, round_number: int, opening: ClientOpening
     ) -> _Opened | None:
-        """Return what a client's total opens to where another one has opened the same, as it then has, too."""
+        """Return what a client's total opens to where another has opened the same, as it then has, too."""
         start = time.perf_counter()
         opener, known = opening.opener, self._known.get(history)
         if (
@@ -594,7 +594,7 @@ class OpenedTogether:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Say whether two values are the same, as far as can be said: False for what is of a kind that is not looked at."""
+    """Say whether two values are the same, as far as is known: False for kinds that are not looked at."""
     if one is other:
         return True
     if isinstance(one, bytes | memoryview) and isinstance(other, bytes | memoryview):

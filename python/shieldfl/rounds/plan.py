@@ -50,17 +50,23 @@ class Phase:
     answered_by_authority: bool
     """Whether the aggregator's message goes to the key authority, whose answer the clients get."""
     opens: str | None = "update"
-    """The purpose of the total that the answer comes of, where the authority answers; None where it opens none."""
+    """The purpose of the total that the authority's answer comes of; None where it opens none."""
     signs_answer: bool = True
-    """Whether the authority then signs its answer, and nobody goes on with another one: not the last phase's, which is
-    signed as the next round's model, and not where the method itself tells a true answer from others."""
+    """Whether the authority then signs its answer, and nobody goes on with another one.
+
+    It does not so sign the last phase's answer, which is signed as the next round's model, nor answers where
+    the method itself tells a true one from others.
+    """
     once: bool = False
-    """Whether one total is opened in the whole run: what clients send in it would be the same in a later round, so that
-    two sums, of which one lacks a client, would tell what that one sent."""
+    """Whether one total is opened in the whole run.
+
+    What clients send in it would be the same in a later round, so that two sums, of which one lacks a client,
+    would tell what that one sent.
+    """
 
 
 TELL_OPENED = Phase(OPENED, answered_by_authority=False, opens=None)
-"""Behind a phase whose total clients open, where another one follows: they tell the aggregator what it has to know."""
+"""Behind a phase whose total clients open, before another: they tell the aggregator what it must know."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +240,7 @@ class RoleContext:
     """
     signed: tuple[str, ...]
     scores: str | None
-    """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
+    """What training brings in all rounds, see ``StartingPoint.scores``; None if rounds differ, or nothing."""
     threads: int | None
     clients_open: bool
     aggregator_opens: bool
@@ -282,7 +288,7 @@ class RoleContext:
 
 
 def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
-    """Raise ParameterError for a model of other sizes or another dtype than the plan's, RangeError for NaN in it."""
+    """Raise ParameterError for a model of other sizes or dtype than the plan's, RangeError for NaN in it."""
     for vector, size in ((initial.parameters, plan.parameters), (initial.buffers, plan.buffers)):
         if vector.shape != (size,) or vector.dtype != np.float32:
             raise ParameterError(
@@ -308,11 +314,15 @@ class PublicSetup:
     session: bytes
     """Of this federation alone: 16 random bytes."""
     verifying_key: bytes = b""
-    """The key authority's Ed25519 public key, 32 bytes, or those of several, one after the other; empty for a method
-    without keys."""
+    """The key authority's Ed25519 public key, 32 bytes, or those of several, one after the other.
+
+    It is empty for a method without keys.
+    """
     enrolment_key: bytes = b""
-    """Clients seal to it what they will share with the key authority, 1,216 bytes for each; empty where they share
-    nothing."""
+    """Clients seal to it what they will share with the key authority, 1,216 bytes for each.
+
+    It is empty where they share nothing.
+    """
     derived: Mapping[str, Any] = field(default_factory=dict)
     """What follows from settings and plan, as who made the set-up found: plain data.
 
@@ -341,7 +351,7 @@ class PublicSetup:
 
     @classmethod
     def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
-        """Read what :meth:`to_bytes` wrote, of the digest that was ``pinned`` on a channel that tells its origin.
+        """Read what :meth:`to_bytes` wrote, of the digest ``pinned`` on a channel that tells its origin.
 
         Who sends another set-up decides under whose keys updates are encrypted, and in how small a sum.
         """
@@ -409,7 +419,7 @@ class GlobalModel:
     buffers: FloatVector
 
     def kept(self) -> GlobalModel:
-        """Return a model of these numbers that whoever made them cannot change any more: itself, if it is one."""
+        """Return a model of these numbers that its maker cannot change any more: itself, if it is one."""
         if type(_owner(self.parameters)) is type(_owner(self.buffers)) is bytes:
             return self
         vectors = (self.parameters, self.buffers)
@@ -438,7 +448,7 @@ class GlobalModel:
         return self.kept()
 
     def to_message(self) -> Message:
-        """Encode as message parts ``parameters`` and ``buffers``: no copies, where the model is :meth:`kept`."""
+        """Encode as message parts ``parameters`` and ``buffers``: no copies if the model is :meth:`kept`."""
         return Message({"parameters": _bytes_of(self.parameters), "buffers": _bytes_of(self.buffers)})
 
     @classmethod

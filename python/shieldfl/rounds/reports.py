@@ -1,4 +1,4 @@
-"""What roles report of a round, and what a run has come to by that: privacy spent, remarks, seconds by stage."""
+"""What roles report of a round, and what a run comes to by that: privacy spent, remarks, seconds by stage."""
 
 from __future__ import annotations
 
@@ -56,13 +56,15 @@ class Disclosure:
     noised: Mask
     clear: Mask
     parts: tuple[str, ...] = ()
-    """Names of further message parts that depend on the client's data and travel unprotected, such as a mask."""
+    """Names of further message parts that depend on the client's data and are unprotected, such as a mask."""
     buffers: Literal["local", "encrypted", "noised", "clear"] = "local"
     synthetic: bool = False
-    """Whether the values come from training on synthetic data alone, and so tell no more than those data and the model
-    do that it began with."""
+    """Whether the values come from training on synthetic data alone.
+
+    They then tell no more than those data and the model that it began with.
+    """
     noise: Noise | None = None
-    """Of the noised values, what is charged for; None where there are none, or where no proof covers their noise."""
+    """Of the noised values, the noise that is charged for; None for none, or where no proof covers it."""
     encrypts_noised: bool = False
     """Whether the encrypted parameters have that noise too; where it is None, a share of their sum's."""
 
@@ -107,7 +109,7 @@ class Disclosure:
         return sum(one.count for one in masks) == (self.encrypted | self.noised | self.clear).count
 
     def shares(self) -> dict[str, float]:
-        """Return the parameters' shares by what was done with them, summing to 1 (see RoundRecord.zone_shares)."""
+        """Return parameters' shares, in sum 1, by what was done with them (see RoundRecord.zone_shares)."""
         size = self.encrypted.size
         encrypted, noised, clear = self.encrypted.count, self.noised.count, self.clear.count
         counts = {
@@ -253,7 +255,7 @@ class Reporter:
             self.clock.add(seconds)
 
     def go_on_from(self, other: Reporter) -> None:
-        """Take what another object of the same kind has changed, whoever's states it gives: it is not used any more."""
+        """Take what another object of this kind changed, whoever's states it gives: it is not used again."""
         with self._lock:
             record = encode_record(other.changed(), {})
             try:

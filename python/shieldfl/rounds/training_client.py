@@ -25,7 +25,7 @@ from shieldfl.stateful import refuse_unless
 __all__ = ["PUBLIC_PARTS", "TrainingClient", "check_invited"]
 
 PUBLIC_PARTS = ("weight", "capability")
-"""Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
+"""Message parts that are the same whatever the data hold: the number of samples, the machine's speed."""
 
 _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 
@@ -99,8 +99,10 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self._opening: ClientOpening | None = None
         self._initial = initial
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
-        """What has left the client in its round, and how: each message adds to it, and the begin of another round
-        starts from nothing. A round that is begun again goes on with what it had."""
+        """What has left the client in its round, and how: each message adds to it.
+
+        The begin of another round starts from nothing. A round that is begun again goes on with what it had.
+        """
         self.round = 0
         self.start = initial
         self.update = initial
@@ -340,7 +342,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return EncryptedUpload(self.round, self.index, noise, synthetic)
 
     def _tells(self, part: str) -> bool:
-        """Say whether a message part that travels in the clear depends on the data: all that is not public does."""
+        """Say whether a message part in the clear depends on the data: all that is not public does."""
         return part not in PUBLIC_PARTS
 
     @abc.abstractmethod
@@ -348,7 +350,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         """Make the phase's message, but for its round, and state what it discloses."""
 
     def _difference(self) -> FloatVector:
-        """Return what training changed of the global model, float32 (P + B,); B is 0 where buffers stay local."""
+        """Return training's change of the global model, float32 (P + B,); B is 0 where buffers stay local."""
         # What is too large for a float32 is refused where it is clipped, encrypted or added.
         with np.errstate(over="ignore"):
             parameters = self.update.parameters - self.start.parameters
@@ -367,7 +369,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._buffers = self.update.buffers
 
     def forget_round(self) -> None:
-        """Let go of what only the round's messages need, where they have arrived and the next round will be another."""
+        """Let go of what the round's messages alone need, once they have arrived and the next is another."""
         with self._lock:
             if self._begun is None or self._begun_with is None:
                 return

@@ -1,4 +1,4 @@
-"""DictPFL (NeurIPS 2025): small tables are trained, quiet positions are not sent, all that is sent is encrypted.
+"""DictPFL (NeurIPS 2025): clients train small tables, send no quiet positions, and encrypt all they send.
 
 What is trained is decided before: :mod:`shieldfl.methods.dict_pfl.dictionary_layers` factorises the model,
 and its flat vector holds tables, biases and norms alone. Here P is the size of that vector.
@@ -180,7 +180,7 @@ class PruningHistory:
         return round_number in self._observed or round_number < self._observed[0]
 
     def tag(self, round_number: int, active: Mask) -> bytes:
-        """Return what tells those who share the secret, and nobody else, whether they would send the same positions.
+        """Return what tells only those who share the secret whether they would send the same positions.
 
         HMAC-SHA256 of the round, the last observed round and ``active_mask(round_number)``.
         """
@@ -331,7 +331,7 @@ class HeldBack:
         refuse_unless(self._round >= 0 and 0 <= (self._uploaded_round or 0) <= self._round)
 
     def begin_round(self, round_number: int, history: PruningHistory, spoiled: int = -1) -> None:
-        """Settle the last upload by the history, and keep the update of the round before, unless it is begun again.
+        """Settle the last upload by the history; keep the previous round's update, unless begun again.
 
         ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as
         agreed.
@@ -384,9 +384,12 @@ class HeldBack:
 
 # Its tag is made with the shared secret, and a client looks whether it is its own.
 COUNT = Phase("count", answered_by_authority=True, opens=None, signs_answer=False)
-"""Says how many values the round encrypts. The aggregator must know it before the first batch, which must not decide
-it, and must not know more; the clients' messages carry nothing. A tag beside it tells clients alone whether they have
-the same active positions as the authority."""
+"""Says how many values the round encrypts.
+
+The aggregator must know it before the first batch, which must not decide it, and must not know more; the
+clients' messages carry nothing. A tag beside it tells clients alone whether they have the same active
+positions as the authority.
+"""
 
 
 class DictPflAggregator(MaskedAverageAggregator):
@@ -406,7 +409,7 @@ class DictPflAggregator(MaskedAverageAggregator):
 
 
 class DictPflClient(MaskedAverageClient):
-    """Finds the active positions from the history that comes with the model, and sends their values close-packed.
+    """Finds active positions from the history that comes with the model; sends their values close-packed.
 
     A batch is of n values, positions 0 to n - 1: which of the model's parameters these are stands nowhere in
     it. What was trained elsewhere is held back until its position is active again, and so is an upload whose

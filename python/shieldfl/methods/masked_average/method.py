@@ -63,7 +63,7 @@ CLIP_EXPONENT = "clip exponent"
 
 
 def _check_zone(role: Any) -> int:
-    """Refuse a role that took a zone which its method does not have, and return how many values an update has."""
+    """Refuse a role that took a zone which its method lacks, and return how many values an update has."""
     size, method = role.context.plan.update_size, role.method
     refuse_unless(role.zone is None or size == role.zone.size or not method.sends_rest)
     refuse_unless(method.zone is None or role.zone == method.zone)
@@ -210,7 +210,7 @@ class MaskedAverageClient(DpSgdClient):
     method: MaskedAverage
 
     clear_parts: tuple[str, ...] = ("weight",)
-    """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
+    """Message parts beside the update, of all phases, that tell of the client's data and are unprotected."""
 
     def __init__(
         self, method: MaskedAverage, context: RoleContext, index: int, weight: int, initial: GlobalModel
@@ -294,7 +294,7 @@ class MaskedAverageClient(DpSgdClient):
             return Message({"weight": Message.from_number(self.weight), "scores": batch.to_bytes()})
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
-        """Return the zone, which an answer to the phase before may bring, but not where the model, signed, did."""
+        """Return the zone: an answer to the phase before may bring it, but not where the signed model did."""
         share, zone = self.method.share, self.zone
         if answer is not None and "zone" in answer:
             if share is not None and self._begun_with and "zone" in self._begun_with[1]:
@@ -363,7 +363,7 @@ class MaskedAverageClient(DpSgdClient):
         return noise.deviation_of_share * (self._clip_norm / noise.clip_norm)
 
     def in_the_mean(self, vector: FloatVector | DoubleVector) -> DoubleVector:
-        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
+        """Return its part (P,) of what the round's mean is of, by what it encrypted, as it alone knows it."""
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
         if noise is None:
             return sent
@@ -484,7 +484,7 @@ class MaskedAverageRule(OpeningRule):
         return self._beside(self.model, self._clip_exponent, with_zone=self._settled is None)
 
     def _opened_shares(self, noise: SumNoise, claim: MixedTotal, sums: RoundSums) -> DoubleVector:
-        """Return the mean update (P,), and move the norm, where it moves: it follows from opened sums alone."""
+        """Return the mean update (P,); move the norm, where it moves: it follows from opened sums alone."""
         rule, norm = self._method.clip_rule, noise.clip_norm
         if rule is not None:
             norm = rule.norm_at(self._clip_exponent)
@@ -574,7 +574,7 @@ class MaskedAverage(Method):
     def _noised(
         self, settings: Any, plan: FederationPlan, zone: Mask | None, sends_rest: bool
     ) -> tuple[Any, FixedPoint, Mask | None, bool]:
-        """Plan noise on sums; return settings with its multiplier, and how and where whole numbers are encrypted.
+        """Plan noise on sums; return settings with its multiplier, how and where whole numbers are encrypted.
 
         Where a target is given, the multiplier is the least that keeps the sums within it. Bits are as few as
         the scheme can do with.
@@ -628,7 +628,7 @@ class MaskedAverage(Method):
         return self.phases if self.share is None else self.share.phases(model, round_number)
 
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Let clients tell what scores have opened to, where a round that asked for them ended before its update."""
+        """Let clients tell opened scores, where a round that asked for them ended before its update."""
         return tuple(
             phase
             for phase in super().round_phases(model, round_number)

@@ -29,7 +29,9 @@ _RELATIVE_ROUNDING = 1e-12
 def noised_sensitivity(
     scores: FloatVector, clip_norm: float, noise_multiplier: float, threads: int | None = None
 ) -> FloatVector:
-    """Return what a client uploads to be clustered: clipped to norm G, plus N(0, sigma² G²) (SenseCrypt, Algorithm 2).
+    """Return what a client uploads to be clustered: clipped to norm G, plus N(0, sigma² G²).
+
+    SenseCrypt defines it in Algorithm 2.
 
     A G below every client's norm is best, and it matters no further how far below: all vectors then have
     length G, noise is as small beside them as it can be, and directions are compared, which tell what data a
@@ -115,7 +117,7 @@ def _squared_distances(vectors: FloatVector) -> FloatMatrix:
 
 
 def _exemplars(distances: FloatMatrix) -> IntVector | None:
-    """Return the client that stands for each client, (K,); None where affinity propagation did not converge."""
+    """Return the client that stands for each, (K,); None where affinity propagation did not converge."""
     # Imported here since scikit-learn takes a second to load.
     from sklearn.cluster import AffinityPropagation
     from sklearn.exceptions import ConvergenceWarning
@@ -137,7 +139,7 @@ def _exemplars(distances: FloatMatrix) -> IntVector | None:
 
 
 def _silhouette(distances: FloatMatrix, exemplars: IntVector, size: int, noise_deviation: float) -> float:
-    """Return the mean silhouette of the clusters without what noise adds to distances; NaN where undefined."""
+    """Return the mean silhouette of the clusters without what noise adds to distances; NaN if undefined."""
     clients = exemplars.size
     if not 1 < np.unique(exemplars).size < clients:
         return math.nan

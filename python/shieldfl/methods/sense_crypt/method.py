@@ -220,7 +220,7 @@ class SenseCryptClient(TrainingClient):
         return self._protect(answer)
 
     def _introduce(self) -> Message:
-        """Send the sensitivity vector, noised once, until an answer shows that it has arrived (section 3.1)."""
+        """Send the sensitivity vector, noised once, until an answer shows that it arrived (section 3.1)."""
         parts: dict[str, bytes] = {}
         self._introduced_in = self.round
         if self.introduced:
@@ -371,7 +371,7 @@ class SenseCryptAggregator(CollectingAggregator):
         refuse_unless(all(one.is_of(one.union, heard[cluster]) for cluster, one in self._sums.items()))
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""
+        """Start to collect; each client's cluster is kept from round to round, masks for the update phase."""
         if phase != "update":
             self._masks, self._masks_of = {}, round_number
             self._sums, self._united = {}, {}
