@@ -63,7 +63,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_ -]{0,39}")
 
 
 class ToldEvents:
-    """The server's side: takes each client's event into the run's account once, also if a reply comes twice.
+    """The server's side: takes a client's events into the run's account once each, also if replies repeat.
 
     ``unit`` is whose noise the method adds, ``"client"`` or ``"sample"``; None for a method without.
     """

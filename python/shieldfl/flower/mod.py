@@ -71,7 +71,7 @@ def is_simulated() -> bool:
 
 
 class SimulatedMemory:
-    """The state that Flower keeps for a simulation's nodes: it protects nobody, and finds no old copies."""
+    """The state that Flower keeps for each simulated node: it protects nobody, and finds no old copies."""
 
     def __init__(self, context: Context) -> None:
         self._record: Any = context.state.setdefault("shieldfl.memory", ConfigRecord())

@@ -192,7 +192,7 @@ class RecordLayout:
         return [one.name for one in (*self.parameters, *self.buffers)]
 
     def digest(self, apart: RoleMessage) -> str:
-        """Return 64 hexadecimal digits of what all clients have in common: this, and arrays kept apart."""
+        """Return 64 hexadecimal digits of what all clients share: this layout, and the arrays kept apart."""
         own = hashlib.sha256(b"shieldfl layout 1\0" + self.to_json().encode()).digest()
         return hashlib.sha256(own + apart.to_bytes()).hexdigest()
 

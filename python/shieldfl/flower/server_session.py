@@ -91,7 +91,7 @@ class PlannedRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a run stays with, in JSON types: settings but where and how it runs, and the method's own."""
+        """What a run keeps, in JSON's types: settings but for where and how it runs, and the method's own."""
         settings = plain_settings(self.settings)
         kept = {
             name: value
@@ -102,7 +102,7 @@ class PlannedRun:
         return {**kept, "rounds": self.rounds, "the method's own settings": json.dumps(own, sort_keys=True)}
 
     def first_training(self) -> Message:
-        """Return what clients need to train the first model and know what for, before anything is signed."""
+        """Return what clients need to train from the first model, and know what for, before any signature."""
         method, digest = self.method_of_equals, self.initial.digest
         preview = PublicSetup(method.name, method.own_settings, method.plan, digest, bytes(SESSION_BYTES))
         return Message({"planned": preview.to_bytes(), **self.initial.to_message(), **self.apart})

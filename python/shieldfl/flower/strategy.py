@@ -1,4 +1,4 @@
-"""A strategy that protects, around an app's own, which samples nodes, joins metrics, may step with means."""
+"""A protecting strategy around an app's own, which samples nodes, joins metrics, may step with the mean."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ class ShieldStrategy(Strategy):
         return metrics
 
     def _keep(self, number: int, kind: str, metrics: MetricRecord | None) -> None:
-        """Write down what a round came to, and what an optimiser remembers: the strategy's own arrays."""
+        """Write down a round's outcome, and an optimiser's memory: arrays among the strategy's attributes."""
         if metrics is not None:
             self.session.metrics.setdefault(number, {})[kind] = dict(metrics)
         parts = {}
@@ -332,7 +332,7 @@ class ShieldStrategy(Strategy):
     def _alike(
         self, told: Mapping[int, Mapping[str, MetricRecord]], brought: Mapping[str, ArrayRecord]
     ) -> list[Message]:
-        """Return replies that can be joined: their metrics have most clients' form, their weight is valid.
+        """Return replies that can be joined: metrics of most clients' form, with a weight that is valid.
 
         One client alone could else end the run by what it says of itself. Where an epsilon holds, clients
         tell none.

@@ -295,7 +295,7 @@ def _restart_each_step(role: Reporter, make: Callable[[], Reporter]) -> None:
 
 
 def float_spacing(*vectors: FloatVector) -> FloatVector:
-    """Return the distance of neighbouring float32 numbers at the largest of the magnitudes, by position."""
+    """Return the distance between neighbouring float32 numbers at the largest of magnitudes, by position."""
     largest = np.max(np.abs(vectors), axis=0).astype(np.float32)
     spacing: FloatVector = np.spacing(largest).astype(np.float64)
     return spacing

@@ -123,7 +123,7 @@ def count_guesses(evidence: Floats, included: Flags, shares: Sequence[float] = S
 
 
 _TARGET = 100.0
-"""A canary's output is to be so many clipping norms. Its gradient is then clipped in every round."""
+"""A canary's output is to be so many clipping norms: so far off that every round clips its gradient."""
 _MOVED = 1.0
 """A canary that is a sample moves its client's model by this, unclipped. Schemes encrypt changes up to 8."""
 _WITNESSES = 2000
@@ -133,7 +133,7 @@ _MOST_SAMPLES = 1000
 
 
 def clipped_to(settings: Mapping[str, Any]) -> float | None:
-    """Return the norm that these settings have a method clip to, in DP-SGD gradients; None if it does not."""
+    """Return the norm that a method with these settings clips to, gradients in DP-SGD; None without one."""
     names = ("clip_norm", "max_grad_norm", "sum_clip_norm")
     return next((float(settings[name]) for name in names if name in settings), None)
 

@@ -403,7 +403,7 @@ class Processes:
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Keep processes that begin within from the script that began this one: it may have no guard for that.
+    """Keep processes begun within from running the script that began this one: it may have no guard for it.
 
     Nor do they take modules from the folder that they are called in, before they are told this one's path.
     """

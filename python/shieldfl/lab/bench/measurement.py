@@ -148,7 +148,7 @@ class Effort:
     They fill whole ciphertexts.
     """
     fast_ciphertexts: int = 1024
-    """Paillier's with powers of one base from a table: no repetition takes more than a second or two."""
+    """Paillier's ciphertexts by a table of one base's powers: no repetition takes over a second or two."""
     medium_ciphertexts: int = 256
     slow_ciphertexts: int = 32
     """With a whole exponentiation for each."""

@@ -1,4 +1,4 @@
-"""What ours is compared with: a copy, SEAL, TenSEAL, Flower's secure aggregation, python-paillier and HEU."""
+"""Compared with ours: a plain copy, SEAL, TenSEAL, Flower's secure aggregation, python-paillier and HEU."""
 
 from __future__ import annotations
 

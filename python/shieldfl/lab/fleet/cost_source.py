@@ -414,7 +414,7 @@ class EncryptionPlan:
     method: str
     values: IntVector  # encrypted by each client, (K,)
     fields: IntVector
-    """Each client's fields in its ciphertexts, (K,): its values, and zeros at what only others selected."""
+    """Each client's fields in its ciphertexts, (K,): its values, and zeros where only others selected."""
     groups: IntVector  # which clients are summed together, from 0, (K,)
     union_values: IntVector  # positions in which a group's total is encrypted, (G,)
     scores: bool
@@ -552,12 +552,12 @@ def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
 
 
 def paper_costs_for(method: str, costs: CostModel) -> CostModel:
-    """Return the paper's costs for one method: SenseCrypt's budgets alone are an optimisation to solve."""
+    """Return the paper's costs for one method: SenseCrypt's budgets alone are an optimisation problem."""
     return costs if named_method(method).masks == "budgets" else replace(costs, select_seconds_per_value=0.0)
 
 
 def paper_fleet() -> Fleet:
-    """Return SenseCrypt's fleet of heterogeneous systems (section 4.1): five kinds, four clients of each."""
+    """Return SenseCrypt's fleet with system heterogeneity (section 4.1): five kinds, four clients of each."""
     return Fleet(
         name="system heterogeneity",
         model=Model(PAPER_PARAMETERS, "AlexNet"),

@@ -167,7 +167,7 @@ class Line:
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw lines. Later ones are thinner and have marks elsewhere, so that lines on each other stay apart."""
+    """Draw lines, later ones thinner, with marks elsewhere, so that overlapping lines can be told apart."""
     for depth, line in enumerate(lines):
         width = max(4.8 - 0.8 * depth, 1.6)
         every = -(-len(line.x) // 8)  # marks, at most

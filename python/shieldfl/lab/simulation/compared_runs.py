@@ -77,7 +77,7 @@ class Spread(NamedTuple):
 
     @property
     def mean_without_extremes(self) -> float:
-        """The mean without the least and largest value: Alt-FL (section VII) so reports ten runs a setting.
+        """The mean without the least and largest value, as Alt-FL (section VII) reports ten runs a setting.
 
         NaN, as of a seed that had not converged, counts as the largest. Raises ParameterError for fewer than
         three seeds.

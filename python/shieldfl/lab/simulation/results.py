@@ -137,7 +137,7 @@ class MethodResult:
 
     @property
     def converged_in_round(self) -> int | None:
-        """The round by which accuracy stopped growing by Alt-FL's rule; None if it did not, or has none."""
+        """The round by which accuracy stopped growing by Alt-FL's rule; None if not, or without accuracy."""
         accuracies = [record.accuracy for record in self.rounds]
         return None if any(map(math.isnan, accuracies)) else converged_at(accuracies, self.averaging_window)
 

@@ -278,14 +278,17 @@ def ask_for_secret(frame: bytes, parameters: ckks.Parameters, log2_size: int) ->
 
 
 def secret_from_sum(opened: NDArray[np.floating[Any]], parameters: ckks.Parameters, log2_size: int) -> Counts:
-    """Read the ternary secret from an opened sum's first N values, :func:`ask_for_secret`'s batch in it."""
+    """Read the ternary secret from the first N values of an opened sum.
+
+    The sum is of :func:`ask_for_secret`'s batch and of others.
+    """
     size = 2.0 ** (log2_size - parameters.fraction_bits)
     found: Counts = np.rint(opened[: parameters.ring_degree] / size).astype(np.int64)
     return found
 
 
 def open_batch(frame: bytes, parameters: ckks.Parameters, secret: Counts) -> Counts:
-    """Decrypt a client's recorded batch to quantised values (count,); another key's gives noise."""
+    """Decrypt one client's recorded batch with a secret: quantised values (count,), or noise if keys differ."""
     batch = BatchFrame(frame, parameters)
     facts, modulus = batch.facts, math.prod(batch.primes)
     in_one = parameters.values_per_ciphertext

@@ -1,4 +1,4 @@
-"""What an attack on the protocol is: a lie, told in a small federation to a method's roles, and its outcome.
+"""What an attack on the protocol is: a lie, told in a small federation to a method's own roles; its outcome.
 
 The aggregator that lies has a client on its side: they hold what they were sent, and ask.
 """
