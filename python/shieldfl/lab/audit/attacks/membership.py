@@ -48,7 +48,7 @@ Returns a model trained as the target was.
 """
 
 _FEWEST_FOR_OWN_DEVIATION = 32
-"""From so many shadow models with or without a sample, its own deviation is better than one for all."""
+"""From so many shadow models with or without a sample, its own deviation beats one for all samples."""
 _LEAST_DEVIATION = 1e-6
 _CONFIDENCE = 0.95
 
@@ -426,7 +426,7 @@ def _few_numbers(part: Part) -> list[float]:
 
 
 def _spread(part: Part, size: int) -> Floats | None:
-    """Return a part's amount of each parameter (P,): 0 or 1, a count, or 1 on average; None of others."""
+    """Return a part's amount of each parameter (P,): 0 or 1, a count, or 1 on average; else None."""
     try:
         return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
     except WireFormatError:

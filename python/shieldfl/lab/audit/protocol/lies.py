@@ -288,7 +288,7 @@ def secret_from_sum(opened: NDArray[np.floating[Any]], parameters: ckks.Paramete
 
 
 def open_batch(frame: bytes, parameters: ckks.Parameters, secret: Counts) -> Counts:
-    """Decrypt one client's recorded batch with a secret: quantised values (count,), or noise if keys differ."""
+    """Decrypt a client's recorded batch with a secret: quantised values (count,), or noise by a wrong one."""
     batch = BatchFrame(frame, parameters)
     facts, modulus = batch.facts, math.prod(batch.primes)
     in_one = parameters.values_per_ciphertext
