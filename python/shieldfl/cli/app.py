@@ -29,7 +29,7 @@ To begin with:
 
 
 class _CommandsOnDemand(TyperGroup):
-    """A group whose commands are imported when they are asked for: importing all takes longer than most of them do."""
+    """A group that imports a command when it is asked for: importing all takes longer than most commands."""
 
     places: ClassVar[dict[str, str]] = {}
     """By a command's name: its module and its function, ``module:function``."""

@@ -91,7 +91,7 @@ def audit(
     report: Report = None,
     **settings: Any,
 ) -> None:
-    """Attack what each party of a federation really gets, and print what it learns of clients' data beside chance.
+    """Attack what each party of a federation really gets; print what it learns of client data beside chance.
 
     Every method runs on real data with all messages recorded; attacks see what a party got, and nothing else.
     An attack that fails proves nothing: a better one may not. What was not attacked is said to be so, and

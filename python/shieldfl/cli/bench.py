@@ -46,7 +46,7 @@ KeySizes = Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier's 
 
 @dataclass(frozen=True)
 class Grid(Settings):
-    """Which cases are measured: every combination, of Paillier's keys or of whole updates under other schemes."""
+    """The measured cases: every combination, of Paillier's keys or of whole updates under other schemes."""
 
     scheme: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""Where a command's results go: tables that fit the width, a bar while it works, and the file of ``--json``."""
+"""Where a command's results go: tables that fit the width, a bar while it works, the file of ``--json``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ResultConsole(Console):
 def result_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]] = (), words: Container[str] = ()
 ) -> Table:
-    """Return a table; the first column and those of ``words`` are text, the others figures, which are never broken."""
+    """Return a table. Its first column and ``words`` are text; the others are figures, never broken."""
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for number, head in enumerate(heads):
         text = number == 0 or head in words
@@ -102,7 +102,7 @@ def _columns(table: Table, start: int, end: int) -> Table:
 
 
 def progress_bar(*columns: ProgressColumn, expand: bool = False, transient: bool = False) -> Progress:
-    """Return a bar that shows itself within a ``with`` block, on a terminal on standard error and nowhere else."""
+    """Return a bar that shows itself in a ``with`` block, if standard error is a terminal, not elsewhere."""
     return Progress(
         *columns,
         console=Console(stderr=True),

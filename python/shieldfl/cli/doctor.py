@@ -43,7 +43,7 @@ _FINE, _BAD, _DOUBTFUL = "green", "bold red", "yellow"
 
 @interruptible()
 def doctor(json_file: JsonFile = None) -> None:
-    """Say whether all of it works on this machine: versions, instruction sets, packages, and a short self-test.
+    """Say whether all of it works on this machine: versions, instruction sets, packages, a short self-test.
 
     Packages that are missing are no failure; what installs them is said. Exit code 1 when the self-test
     fails.
@@ -98,7 +98,7 @@ def diagnosis() -> dict[str, Any]:
 
 
 def _part(name: str) -> dict[str, Any]:
-    """Return what is installed for a part of the library, without importing any of it, and what installs the rest."""
+    """Return what is installed of a part of the library, without importing it, and what installs the rest."""
     pip, command, *requirements = shlex.split(how_to_install(name))
     installed: dict[str, str] = {}
     wanted: dict[str, str] = {}

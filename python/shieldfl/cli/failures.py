@@ -1,4 +1,4 @@
-"""How a command ends early: by an error, Ctrl-C or SIGTERM, as one line on standard error and an exit code."""
+"""How a command ends early: by an error, Ctrl-C or SIGTERM, as a line on standard error and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shieldfl flower``: ``new`` writes an app that runs as it is, ``restored`` says that a node's store is a backup."""
+"""``shieldfl flower``: ``new`` writes a runnable app, ``restored`` says that a node's store is a backup."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new(
     method: Annotated[str, typer.Option(metavar="NAME", help="How updates are protected.")] = "full-he",
     clients: Annotated[int, typer.Option(min=2, help="How many nodes take part.")] = 3,
 ) -> None:
-    """Write an app for Flower whose clients' updates are protected, and a script that simulates and deploys it."""
+    """Write an app for Flower that protects clients' updates, and a script that simulates and deploys it."""
     protection = method_class(method)
     server_can_open = protection.clients_can_open and not protection.needs_shared_secret
     package = _package_of(name)
@@ -77,7 +77,7 @@ def _package_of(name: str) -> str:
 
 
 def _settings_of(method: str, schemes: Container[str]) -> list[str]:
-    """Return a line for each setting that some method has: only what is in an app's configuration can be changed.
+    """Return a line for each setting that a method has: only those in an app's configuration can be changed.
 
     Left to the method are all but how it encrypts, where it can by what authorities that are served allow by
     default.

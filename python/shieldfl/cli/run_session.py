@@ -191,7 +191,7 @@ class Session:
 def _ended_by(
     stopped: KeyboardInterrupt | ShieldError, where: str, kept: str
 ) -> KeyboardInterrupt | ShieldError:
-    """Return what the command ends by: of the kind that stopped the run, with where that was and what was kept."""
+    """Return what ends the command: of the kind that stopped the run, with where it was and what was kept."""
     if isinstance(stopped, ShieldError):
         return ShieldError(f"{where}: {stopped}; {kept}")
     return KeyboardInterrupt(f"{where}: {kept}")

@@ -63,7 +63,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_ -]{0,39}")
 
 
 class ToldEvents:
-    """The server's side: takes each event of each client into the run's account once, in replies that come twice too.
+    """The server's side: takes a client's events into the run's account once each, also if replies repeat.
 
     ``unit`` is whose noise the method adds, ``"client"`` or ``"sample"``; None for a method without.
     """
@@ -75,11 +75,13 @@ class ToldEvents:
         """How many of a client's events are on the server's disk, or, without a checkpoint, known to it."""
         self._told: defaultdict[int, list[_Upload]] = defaultdict(list)
         self.silent: dict[int, int] = {}
-        """By client, the round that it was last asked in and has told nothing since: it counts as if it had sent what
-        others have."""
+        """By client, the round that it was last asked in, if it has told nothing since.
+
+        Such a client counts as if it had sent what others have.
+        """
 
     def restore(self, kept: Mapping[int, int], clients: Iterable[int], round_number: int) -> None:
-        """Go on where the account has so many events of each client, which may have been asked in this round since."""
+        """Go on where the account has so many events by client; this round may have asked clients since."""
         self.taken, self.kept = dict(kept), dict(kept)
         for one in self._account.book.all:
             if isinstance(one, _Upload):
@@ -124,7 +126,7 @@ class ToldEvents:
         return PrivacyBook([*self._account.book.all, *assumed]).spent(self._account.delta)
 
     def _assumed(self, client: int, round_number: int) -> list[_Upload]:
-        """Return what a silent client may have sent: all that any other one has told of the newest round before."""
+        """Return what a silent client may have sent: all that any other told of the newest round before."""
         told = [one for other in self._told.keys() - {client} for one in self._told[other]]
         uploads = [one for one in told if one.round <= round_number]
         newest = max((one.round for one in uploads), default=0)
@@ -341,7 +343,7 @@ class GridClients:
     def content(
         self, client: int, /, kind: Kind, message: RoleMessage | None = None, **values: Any
     ) -> RecordDict:
-        """Return a message's content: what it asks for, a role's message, and what the client is to have beside."""
+        """Return a message's content: what it asks for, a role's message, and what else the client gets."""
         one, parts = self.by_index[client], dict[str, Any]()
         if kind not in ("set-up", "phase"):
             parts |= self.app_records.get(client, {}).items()
@@ -482,7 +484,7 @@ class GridClients:
                 yield index, RangeError(reason.removeprefix(_RANGE_ERROR))
 
     def end_round(self, clients: Sequence[int], message_of: _MessageOf) -> None:
-        """Keep the round's end, for the next message to each client: the model of it, where clients open none, not."""
+        """Keep the round's end for the next message to each client, with its model only if clients open."""
         for index in clients:
             end = message_of(index)
             if not self.clients_open:

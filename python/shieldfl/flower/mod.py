@@ -71,7 +71,7 @@ def is_simulated() -> bool:
 
 
 class SimulatedMemory:
-    """The state that Flower keeps for each node of a simulation: it protects nobody, and finds no old copies."""
+    """The state that Flower keeps for each simulated node: it protects nobody, and finds no old copies."""
 
     def __init__(self, context: Context) -> None:
         self._record: Any = context.state.setdefault("shieldfl.memory", ConfigRecord())
@@ -125,7 +125,7 @@ class DiskMemory:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[StepStore]:
-        """Open the store: a second process of the node, for a message that came twice, holds it for milliseconds."""
+        """Open the store. A second process of the node, for a repeated message, holds it for milliseconds."""
         until, found = time.monotonic() + _WAITS_SECONDS, None
         while found is None:
             try:
@@ -148,7 +148,7 @@ class DiskMemory:
             return store.position, store.kept(session)
 
     def keep(self, session: bytes, contents: Mapping[str, bytes], **sent: Any) -> Position:
-        """Keep as :meth:`StepStore.keep` does, which says what ``since``, ``round_number`` and ``update`` are."""
+        """Keep as :meth:`StepStore.keep` does, which explains ``since``, ``round_number`` and ``update``."""
         with self._opened() as store:
             store.keep(session, contents, **sent, repeats=self._repeats)
             return store.position
@@ -157,7 +157,7 @@ class DiskMemory:
         return hmac.digest(self._key, _STATE_DOMAIN + session, "sha256")
 
     def begin_anew(self) -> None:
-        """End every session of a store that is a backup: no second frame can be made of what was sent since."""
+        """End all sessions of a store that is a backup: what was sent since can get no second frame."""
         with StepStore(self._path, self._key, at_least=self._at_least, restored=True):
             pass
 
@@ -182,7 +182,7 @@ _STEPS, _SECRET, _TOLD, _MODEL = "steps", "secret", "told", "model"
 
 @dataclass
 class Telling:
-    """A client's side, as it is kept: what it has told, and what left it that the server has not written down."""
+    """A client's side, as kept: what it has told, and what left it that the server has not written down."""
 
     first: int = 0
     """How many events came before these."""
@@ -293,7 +293,7 @@ class ClientSession:
         return RecordDict({ASK: told, **(records or {}), **own})
 
     def hear(self, content: RecordDict, asked: Mapping[str, Any]) -> None:
-        """Take a server's message, and what comes with every one: which events it knows, and the grant to open sums."""
+        """Take a server's message and what each has: the events it knows, and the grant to open sums."""
         self._content, self._asked, self._kind = content, dict(asked), asked["kind"]
         self._told.forget(said(asked, "events-known", Number))
         grant = message_in(content, "shieldfl.grant")
@@ -378,7 +378,7 @@ class ClientSession:
                 )
 
     def _leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
-        """Return which of an app's metrics leave: none where an epsilon holds, or all, and then it holds no longer."""
+        """Return which app metrics leave: none while an epsilon holds, or all, which ends the epsilon."""
         if not self.method.states_epsilon or not metrics:
             return metrics
         if not self.clear_metrics:
@@ -412,7 +412,7 @@ class ClientSession:
         return message
 
     def _take_ends(self) -> None:
-        """Take the end of the last round that this client went through, once, and then of those that it was not in."""
+        """Take, once, the end of this client's last round, and then the ends of those that it was not in."""
         end, missed = (message_in(self._content, f"shieldfl.{name}") for name in ("end", "missed"))
         of_round = said(self._asked, "ended", Number, 0)
         if end is not None and of_round > self._told.ended:

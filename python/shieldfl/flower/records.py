@@ -1,4 +1,4 @@
-"""Flower's records: what ShieldStrategy and shield_mod say to each other, and an app's: its arrays, and its training.
+"""Flower's records: what ShieldStrategy and shield_mod say to each other, and an app's arrays and training.
 
 Most methods ask an app for nothing but the trained arrays, and it need not know of what else can be asked.
 """
@@ -34,7 +34,7 @@ MESSAGE = "shieldfl.message"
 TRAINING = "shieldfl.learning"  # what training a round asks for, and what was done
 
 COUNTED_METRIC = "num-examples"
-"""The one metric that a node counts its samples by: were the name the server's choice, it would learn about any."""
+"""A node counts its samples by this metric alone: if the server chose the name, it would learn about any."""
 HELD = "held model"
 """The part of a role's message that stands for a model which the node has: its digest."""
 
@@ -68,7 +68,7 @@ Kind = Literal[
 
 
 def packed(message: RoleMessage) -> ArrayRecord:
-    """Return a role's message as an array, which Flower divides where it is too large for one of its messages."""
+    """Return a role's message as an array: Flower divides one that is too large for one of its messages."""
     data = message.to_bytes()
     return ArrayRecord({"message": Array("uint8", (len(data),), _STYPE, data)})
 
@@ -90,7 +90,7 @@ def message_in(content: RecordDict, name: str = MESSAGE) -> RoleMessage | None:
 
 
 def ask(kind: Kind, **values: Any) -> ConfigRecord:
-    """Return the record that asks for something, without what is empty: message_size_mod counts no empty value."""
+    """Return a record that asks for something. It has no empty value: message_size_mod counts none."""
     named = {name.replace("_", "-"): value for name, value in values.items() if value not in ("", b"", [])}
     return ConfigRecord({"version": _VERSION, "kind": kind, **named})
 
@@ -192,7 +192,7 @@ class RecordLayout:
         return [one.name for one in (*self.parameters, *self.buffers)]
 
     def digest(self, apart: RoleMessage) -> str:
-        """Return what all clients have in common, 64 hexadecimal digits: this, and the arrays that stay apart."""
+        """Return 64 hexadecimal digits of what all clients share: this layout, and the arrays kept apart."""
         own = hashlib.sha256(b"shieldfl layout 1\0" + self.to_json().encode()).digest()
         return hashlib.sha256(own + apart.to_bytes()).hexdigest()
 
@@ -212,7 +212,7 @@ class RecordLayout:
         return read
 
     def check(self, parameters: int, buffers: int, apart: Mapping[str, Array]) -> None:
-        """Raise WireFormatError unless the sizes are these, and each name is there once, in the order, too."""
+        """Raise WireFormatError unless the sizes are these and each name is there once, also in the order."""
         names = sorted([*self._names, *apart])
         if (
             self.sizes != (parameters, buffers)
@@ -303,7 +303,7 @@ def _is_readable(array: Array) -> bool:
 PROTECTS = ContextVar("protects", default=False)
 """Whether the app is called by a ShieldMod: a function may have another one beside its app's."""
 SCORES = "shieldfl.scores"
-"""The name of the record with scores: arrays under the names, and of the shapes, of the model's parameters."""
+"""The name of the record with scores: arrays under the names and of the shapes of the model's parameters."""
 
 _KEPT = "shieldfl.counted"
 
@@ -442,7 +442,7 @@ class App:
         self._state.update(_records_in(state))
 
     def forget_training(self) -> None:
-        """Let go of all but the count: what comes of that training is on its way, or will not be asked for."""
+        """Let go of all but the count: that training's result is on its way, or will not be asked for."""
         if _KEPT in self._state:
             self._state[_KEPT] = ConfigRecord({"samples": self._kept["samples"]})
 

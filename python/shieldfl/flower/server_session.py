@@ -1,4 +1,4 @@
-"""The server's side of one protected run: its roles, and how it is begun, goes round by round, and is gone on with."""
+"""The server's side of one protected run: its roles, and how it begins, goes round by round, and resumes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,11 @@ from shieldfl.rounds.plan import FederationPlan, GlobalModel, PublicSetup
 from shieldfl.settings import plain_settings
 
 _MOST_SKEW = 2.0
-"""Of the largest weight and the mean: its binary logarithm is how many bits longer values get, at some percent of bytes
-each. A larger skew costs the mean precision instead. A ``most-weight`` above all weights costs further bits."""
+"""The largest weight may be so many times the mean before the mean loses precision.
+
+The binary logarithm of this is how many bits longer values get, at some percent of bytes each. A larger skew
+costs the mean precision instead. A ``most-weight`` above all weights costs further bits.
+"""
 
 _VERY_MANY = 10**6
 _OF_ONE_PROCESS = ("checkpoint", "resume", "threads")
@@ -75,7 +78,7 @@ class PlannedRun:
 
     @cached_property
     def method_of_equals(self) -> Method:
-        """The method for clients that all count alike: who opens, and whether it knows weights, is the same for others.
+        """The method if all clients count alike: who opens, and whether it knows weights, is the same if not.
 
         How many samples there are is not known by then; where a delta follows from it, this one's is of very
         many.
@@ -88,7 +91,7 @@ class PlannedRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a run stays with, in JSON's types: settings but those of where and how it runs, and the method's own."""
+        """What a run keeps, in JSON's types: settings but for where and how it runs, and the method's own."""
         settings = plain_settings(self.settings)
         kept = {
             name: value
@@ -99,7 +102,7 @@ class PlannedRun:
         return {**kept, "rounds": self.rounds, "the method's own settings": json.dumps(own, sort_keys=True)}
 
     def first_training(self) -> Message:
-        """Return what a client needs to train from the first model, and to know what for, before anything is signed."""
+        """Return what clients need to train from the first model, and know what for, before any signature."""
         method, digest = self.method_of_equals, self.initial.digest
         preview = PublicSetup(method.name, method.own_settings, method.plan, digest, bytes(SESSION_BYTES))
         return Message({"planned": preview.to_bytes(), **self.initial.to_message(), **self.apart})
@@ -422,7 +425,7 @@ class ServerSession:
         return None if found is None else MetricRecord(found)
 
     def take_model(self, arrays: ArrayRecord) -> None:
-        """Begin the next round with what an app hands over, where that is another model than the newest one."""
+        """Begin the next round with the model that an app hands over, where it is not the newest one."""
         newest = self._newest() if server_sees_model(self.method) else self.planned.initial
         if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
             return
@@ -509,5 +512,5 @@ def _nodes_in(checkpoint: RunFolder | None) -> str:
 
 
 def server_sees_model(method: Method) -> bool:
-    """Say whether the server has the model that all clients have: not where clients open, or have one for a cluster."""
+    """Say whether the server has the model that all clients have: not if they open, or have a cluster's."""
     return not method.clients_open and type(method).message_for is Method.message_for

@@ -1,4 +1,4 @@
-"""What an app says of its protected run, and what a node's operator settles, whatever a server or an app says."""
+"""What an app says of its protected run, and a node's operator settles, whatever a server or app says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strategy that protects, around an app's own, which samples nodes, joins metrics, and may step with the mean."""
+"""A protecting strategy around an app's own, which samples nodes, joins metrics, may step with the mean."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ class ShieldStrategy(Strategy):
         return metrics
 
     def _keep(self, number: int, kind: str, metrics: MetricRecord | None) -> None:
-        """Write down what a round came to, and what an optimiser remembers: arrays among the strategy's attributes."""
+        """Write down a round's outcome, and an optimiser's memory: arrays among the strategy's attributes."""
         if metrics is not None:
             self.session.metrics.setdefault(number, {})[kind] = dict(metrics)
         parts = {}
@@ -332,7 +332,7 @@ class ShieldStrategy(Strategy):
     def _alike(
         self, told: Mapping[int, Mapping[str, MetricRecord]], brought: Mapping[str, ArrayRecord]
     ) -> list[Message]:
-        """Return replies that can be joined: metrics of the form that most clients' have, and a weight that is one.
+        """Return replies that can be joined: metrics of most clients' form, with a weight that is valid.
 
         One client alone could else end the run by what it says of itself. Where an epsilon holds, clients
         tell none.
@@ -378,7 +378,7 @@ _REFUSED = {
 _HOOKS = "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"
 """What ``start`` calls."""
 _MOST_WEIGHT = 2.0**53
-"""Sums of such weights are finite: divided by infinity, the mean model that a strategy steps with would be 0."""
+"""Sums of such weights are finite. If divided by infinity, a mean model that a strategy steps with were 0."""
 
 
 def _module_of(strategy: Strategy) -> str:

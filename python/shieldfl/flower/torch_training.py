@@ -24,7 +24,7 @@ def train_as_asked(
     *,
     samples: int,
 ) -> RecordDict:
-    """Train from a message's arrays, and return the reply's content: arrays, metrics, and what else the round asks for.
+    """Train from a message's arrays; return a reply's content: arrays, metrics, what else the round asks for.
 
     ``trainer`` has this client's samples, and ``model`` the arrays as its ``state_dict``, which is
     overwritten. The run's ``seed``, with round and client, makes training repeatable; ``samples`` is the

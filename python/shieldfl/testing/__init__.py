@@ -8,6 +8,11 @@ import pytest
 pytest.register_assert_rewrite("shieldfl.testing.conformance")
 
 from shieldfl.learning.local_update import contraction  # noqa: E402
-from shieldfl.testing.conformance import MethodCase, MethodConformance, SteppedRun, initial_model  # noqa: E402
+from shieldfl.testing.conformance import (  # noqa: E402
+    MethodCase,
+    MethodConformance,
+    SteppedRun,
+    initial_model,
+)
 
 __all__ = ["MethodCase", "MethodConformance", "SteppedRun", "contraction", "initial_model"]

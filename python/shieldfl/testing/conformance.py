@@ -54,7 +54,7 @@ class MethodCase:
     opener: Opener = None
     """Who opens sums: as of the plan."""
     fraction_bits: int = 20
-    """Behind the point of an encrypted value: a mean of values that are rounded alone is off by half of their step."""
+    """Bits behind an encrypted value's point: a mean of values that are only rounded is half a step off."""
 
     @property
     def size(self) -> int:
@@ -295,7 +295,7 @@ def _restart_each_step(role: Reporter, make: Callable[[], Reporter]) -> None:
 
 
 def float_spacing(*vectors: FloatVector) -> FloatVector:
-    """Return the distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""
+    """Return the distance between neighbouring float32 numbers at the largest of magnitudes, by position."""
     largest = np.max(np.abs(vectors), axis=0).astype(np.float32)
     spacing: FloatVector = np.spacing(largest).astype(np.float64)
     return spacing
@@ -319,7 +319,7 @@ def check_facts(run: SteppedRun) -> None:
 
 
 def check_shares(run: SteppedRun, participants: Sequence[int]) -> None:
-    """Check that the shares of each client's zones sum to one, and that a method that hides all shows nothing."""
+    """Check that each client's shares of zones sum to one, and that a method that hides all shows nothing."""
     for client in participants:
         stated = run.clients[client].disclosure
         shares = stated.shares()
@@ -334,7 +334,7 @@ def check_shares(run: SteppedRun, participants: Sequence[int]) -> None:
 
 
 def check_messages(run: SteppedRun, participants: Sequence[int]) -> None:
-    """Check that no message of the last round has values in the clear that are stated as encrypted, or as kept.
+    """Check that the last round's messages have no clear values that are stated as encrypted, or as kept.
 
     They are looked for as they are, in float32 and float64: what a client sends and forgets to state is
     found, and not what somebody has disguised. Parts that are stated by name to tell of the data are left
@@ -359,7 +359,7 @@ def check_messages(run: SteppedRun, participants: Sequence[int]) -> None:
 
 
 def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> None:
-    """Check that every upload and every opened sum of a round is among the events, in the zone that is stated."""
+    """Check that every upload and opened sum of a round is among the events, in the zone that is stated."""
     encrypted = (EncryptedUpload, NoiseShareUpload)
     uploads = (*encrypted, NoisedUpload, ClearUpload)
     recorded = [event for event in run.account.book.all if getattr(event, "round", None) == number]
@@ -424,7 +424,7 @@ class MethodConformance:
     settings: ClassVar[Mapping[str, Any]] = {}
     """What is changed of its default settings."""
     lossless: ClassVar[Mapping[str, Any]] = {}
-    """What is changed besides so that it loses nothing but rounding: no noise, nothing clipped or held back."""
+    """What else is changed so that it loses nothing but rounding: no noise, nothing clipped or held back."""
 
     @pytest.fixture
     def case(self) -> MethodCase:

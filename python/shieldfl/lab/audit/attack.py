@@ -201,7 +201,7 @@ class UpdateAttack(ABC):
     """The paper, with its equation or algorithm."""
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say in one sentence why this attack cannot be tried on such an update; None where it can, as by default."""
+        """Say in one sentence why this attack cannot be tried on such an update; by default None, it can."""
         return None
 
     @abstractmethod
@@ -229,7 +229,7 @@ class ModelPlantingAttack(UpdateAttack):
         """
 
     def lasting(self) -> ModelPlantingAttack:
-        """Return the attack with a layer that outlives rounds of training, for it to be read off in a later one.
+        """Return the attack with a layer that outlives rounds of training, to be read off in a later one.
 
         Where clients' first rounds are not on their own data. By default it is this attack itself.
         """
@@ -253,7 +253,7 @@ class FederationAttack(ABC):
     measured_by: str
     """The name of its figure."""
     is_told = False
-    """Whether the forms of its cells are noted for every reader: they say what the attack came to, in words."""
+    """Whether each reader is told the forms of its cells: they say in words what the attack came to."""
 
     def __init__(
         self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
@@ -356,7 +356,7 @@ LabelScores = tuple[float, float]
 
 
 def label_scores(guessed: Counts, true: Counts) -> LabelScores:
-    """Compare counts of labels (classes,) with the client's: shares of the classes, in [0, 1], that are right.
+    """Compare counts of labels (classes,) with the client's: shares, in [0, 1], of classes that are right.
 
     First LeAcc, whether a class is there, mean of 1[(k^ > 0) = (k > 0)], then LnAcc, how many samples are of
     it, mean of 1[k^ = k] (SenseCrypt, section 5).
@@ -411,7 +411,7 @@ def image_outcome(
     value_range: tuple[float, float],
     seed: int,
 ) -> Outcome:
-    """Judge images by IIP: the share of them whose nearest in a pool is one of the client's; 0 where there are none.
+    """Judge images by IIP, the share whose nearest in a pool is one of the client's; 0 where there are none.
 
     The pool has the client's samples and public ones, 100 together or twice the client's, in a random order.
     Beside it: the median PSNR in dB of the images that are paired with the client's so that distances are

@@ -1,4 +1,4 @@
-"""How an audit's federations are set up: small batches and one step of training, where attacks are strongest."""
+"""How an audit's federations are set up: small batches and one training step, where attacks are strongest."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def bound_from_one_run(
 
 
 def one_run_p_value(canaries: int, guesses: Guesses, epsilon: float, delta: float) -> float:
-    """Bound the chance that so many guesses are right if the mechanism is (epsilon, delta)-private, in [0, 1]."""
+    """Bound the chance, in [0, 1], of so many right guesses if the mechanism is (epsilon, delta)-private."""
     made, right = guesses.made, guesses.right
     accuracy = expit(epsilon)  # of randomised response, which is the best that there is at delta = 0
     p_value = binom.sf(right - 1, made, accuracy)
@@ -123,17 +123,17 @@ def count_guesses(evidence: Floats, included: Flags, shares: Sequence[float] = S
 
 
 _TARGET = 100.0
-"""What a canary's output is to be, in clipping norms: so far off that its gradient is clipped in every round."""
+"""A canary's output is to be so many clipping norms: so far off that every round clips its gradient."""
 _MOVED = 1.0
-"""What a canary that is a sample moves its client's model by without clipping: schemes encrypt changes of up to 8."""
+"""A canary that is a sample moves its client's model by this, unclipped. Schemes encrypt changes up to 8."""
 _WITNESSES = 2000
-"""Samples of the witness, all canaries' together: the more of a canary's, the clearer an effect on the model shows."""
+"""The witness's samples of all canaries: the more a canary has, the clearer its effect on the model shows."""
 _MOST_SAMPLES = 1000
 """Canaries of a federation in which they are samples: the model has a parameter for each."""
 
 
 def clipped_to(settings: Mapping[str, Any]) -> float | None:
-    """Return the norm that a method with these settings clips to, in DP-SGD that of gradients; None for none."""
+    """Return the norm that a method with these settings clips to, gradients in DP-SGD; None without one."""
     names = ("clip_norm", "max_grad_norm", "sum_clip_norm")
     return next((float(settings[name]) for name in names if name in settings), None)
 
@@ -143,7 +143,7 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class _CanaryClient(LocalTrainer):
-    """A client that is a canary: whatever it starts from, training moves the model by the same change, (P,)."""
+    """A client that is a canary: whatever it starts from, training moves the model by one change, (P,)."""
 
     def __init__(self, model: nn.Module, change: FloatVector) -> None:
         super().__init__(model, torch.zeros(1, change.size), torch.zeros(1, 1), TrainingSettings())
@@ -245,7 +245,7 @@ class CanaryFederation:
         yield _trainer(model, shown, steps, _MOVED / target, synthetic)
 
     def _witness(self, parameters: int, of_each: int) -> _Samples:
-        """Return samples whose gradient is twice the clipping norm where a sum has moved the model by a canary."""
+        """Return samples whose gradient is twice the clipping norm if a sum moved the model by a canary."""
         moved = _MOVED / self._audit.clients
         one = torch.eye(len(self.included), parameters) * math.sqrt(2.0 * self._norm / moved)
         features = one.repeat(of_each, 1)
@@ -297,7 +297,7 @@ class CanaryFederation:
 
 
 _DELTA = 1e-5
-"""In the place of a delta of 1/N: with no other samples than canaries, that would be so large that nothing follows."""
+"""This replaces a delta of 1/N: with no samples but canaries, that is so large that nothing follows."""
 
 Status = Literal["measured", "claims nothing", "not measured"]
 
@@ -309,8 +309,11 @@ class ClaimedEpsilon:
     reason: str = ""
     unit: str | None = None
     adversary: str | None = None
-    """Against whom the claim is. The aggregator, for whom it is measured, is always among these; where it reads nothing
-    it is measured for one of the clients, who is."""
+    """The claim holds against this adversary.
+
+    The aggregator, for whom epsilon is measured, is always part of it. Where the aggregator reads nothing,
+    epsilon is measured for one of the clients, who is part of it too.
+    """
     neighbours: str | None = None
     canaries: int = 0
     federations: int = 0

@@ -1,4 +1,4 @@
-"""Pieces of an audit's work, a federation under attack or all those of one attack, and the processes that do them.
+"""Pieces of an audit (a federation under attack, or all those of one attack), and processes that do them.
 
 What a piece comes to does not depend on how many processes there are.
 """
@@ -49,14 +49,14 @@ from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.torch_bridge import flatten
 
 OWN_FEDERATIONS = -1
-"""In the place of a trial's number: an attack that has federations of its own does all of them in one piece."""
+"""This stands for a trial's number: an attack that has federations of its own does all in one piece."""
 
 _SERVER = party_named("aggregator")
 
 _SEVERAL = "all that this party has is sums over several clients, in which images are not searched for"
 
 _ALIKE = 1e-6
-"""Of an update's square length: what rounding takes off it, and no search for images gets near enough to feel."""
+"""Rounding takes this share of an update's square length; no search for images gets near enough to feel."""
 
 _AS_PLAIN = f"attacked as {UNDEFENDED}'s update, which it is up to rounding"
 
@@ -91,7 +91,7 @@ class Found:
 
 @dataclass
 class Attacked:
-    """What has ended: one attack on one trial of a method, or all of an attack that has federations of its own."""
+    """What has ended: an attack on one trial of a method, or all of an attack with federations of its own."""
 
     method: str
     attack: str
@@ -274,7 +274,7 @@ class PieceWorker:
         self._on_methods: dict[str, FederationAttack] = {}
         self._parties = tuple(party_named(name) for name in parties)
         self._plain: dict[int, Trial | None] = {}
-        """Of the last number whose images were searched for: what defends nothing, None where it is refused."""
+        """The undefended trial of the last number that images were searched for; None if it is refused."""
         self._known: dict[bytes, Outcome | str] = {}
         """What came of searches for images in federations of that number, of all methods."""
 
@@ -403,7 +403,7 @@ class Processes:
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Have processes that begin within not run the script that began this one: it may have no guard against that.
+    """Keep processes begun within from running the script that began this one: it may have no guard for it.
 
     Nor do they take modules from the folder that they are called in, before they are told this one's path.
     """

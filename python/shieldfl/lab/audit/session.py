@@ -171,7 +171,7 @@ class Schedule:
         return [UNDEFENDED, *self._methods[turn:], *self._methods[1:turn]]
 
     def take_in(self, one: Attacked) -> None:
-        """Learn from what has ended how long things take, and what a method refuses: that is not asked again."""
+        """Learn from what ended how long things take, and what a method refuses: that is not asked again."""
         self._begun.add((one.method, one.attack, one.trial))
         self._spent[one.attack] += one.seconds
         sharing = self.honest if one.attack in self.honest else (one.attack,)

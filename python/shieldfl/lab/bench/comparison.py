@@ -340,7 +340,7 @@ def own_scheme(
     engine: str | None = None,
     **options: Any,
 ) -> Scheme:
-    """Return our library under the key of an authority, which other schemes may share: Paillier's take seconds to make.
+    """Return our library under an authority's key, which schemes may share: Paillier's take seconds to make.
 
     Parameters
     ----------

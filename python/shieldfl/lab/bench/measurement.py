@@ -1,4 +1,4 @@
-"""What a benchmark times, whichever library takes the steps: schemes take turns, sums are checked, medians are kept."""
+"""What a benchmark times, with any library: schemes take turns, sums are checked, medians are kept."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Scheme:
     add_with_clear: Callable[[Any, Any, NDArray[np.float32]], object] | None = None
     """Adds, with each ciphertext, what its client sent in the clear, where the library can."""
     close: Callable[[Any], Any] | None = None
-    """Turns the sum into what leaves the aggregator: what the key holder opens, or what an authority is asked."""
+    """Turns the sum into what leaves the aggregator: what the key holder opens or an authority is asked."""
     answer: Callable[[Any], Any] | None = None
     """What an authority that does not open sums answers, for ``open``.
 
@@ -93,7 +93,7 @@ class Scheme:
     """
     size_bytes: Callable[[Any], int] = len
     most_values: int | None = None
-    """How many values it is timed on, gathered already, since its cost is linear; None for the whole update."""
+    """It is timed on so many values, already gathered, as its cost is linear; None for the whole update."""
     values_per_ciphertext: int = 1
     fraction_bits: int | None = None
     """Of numbers whose sums must be right to the last bit; None where they are not exact."""
@@ -148,7 +148,7 @@ class Effort:
     They fill whole ciphertexts.
     """
     fast_ciphertexts: int = 1024
-    """Of Paillier, so that no repetition takes more than a second or two: with powers of one base from a table."""
+    """Paillier's ciphertexts by a table of one base's powers: no repetition takes over a second or two."""
     medium_ciphertexts: int = 256
     slow_ciphertexts: int = 32
     """With a whole exponentiation for each."""
@@ -161,7 +161,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Figure:
-    """What one scheme took for one case: medians over the repetitions, for each value that it was measured on."""
+    """What a scheme took for a case: medians over repetitions, for each value that it was measured on."""
 
     scheme: str
     setting: str
@@ -182,7 +182,7 @@ class Figure:
 
 
 class _Record:
-    """What is remembered of a scheme while its case is measured: of each stage an entry for each repetition."""
+    """What is remembered of a scheme while its case is measured: by stage, an entry for each repetition."""
 
     def __init__(self, scheme: Scheme, selection: Selection) -> None:
         self._scheme, self._selection = scheme, selection
@@ -272,7 +272,7 @@ def measure(
 
 
 def run_on_cores(cores: int, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return what a function of a module returns, or raise what it raises, in a process bound to so many cores.
+    """Return what a module's function returns, or raise what it raises, in a process bound to so many cores.
 
     HEU works on all cores of its process and has no other setting. It is a fresh process, not a copy of this
     one: threads that libraries have started here would not be bound. Its standard output goes nowhere,

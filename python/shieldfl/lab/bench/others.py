@@ -1,4 +1,4 @@
-"""What ours is compared with: a plain copy, SEAL, TenSEAL, Flower's secure aggregation, python-paillier and HEU."""
+"""Compared with ours: a plain copy, SEAL, TenSEAL, Flower's secure aggregation, python-paillier and HEU."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def _flower(modules: dict[str, Any], neighbours: int, most_values: int) -> Schem
         total[:] = arithmetic.parameters_addition(total[0], read(frame)), total[1] + 1
 
     def unmask(total: list[Any]) -> NDArray[np.float64]:
-        """Take the client's masks off as often as it is in the sum, as if all neighbours were lost, and dequantise."""
+        """Unmask the client as often as the sum has it, as if all neighbours were lost, and dequantise."""
         arrays, frames = total
         masks = masked([np.zeros_like(array) for array in arrays])
         unmasked = arithmetic.parameters_subtraction(arrays, arithmetic.parameters_multiply(masks, frames))
@@ -257,7 +257,7 @@ def _flower(modules: dict[str, Any], neighbours: int, most_values: int) -> Schem
 
 
 def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
-    """Return python-paillier, the library that SenseCrypt encrypts with (section 4.1), with gmpy2 and a fresh key.
+    """Return python-paillier with gmpy2 and a fresh key: SenseCrypt encrypts with this library (section 4.1).
 
     By its raw functions: ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``, ``EncryptedNumber +
     EncryptedNumber`` longer than ``mulmod`` on GMP's numbers. It has no format of its own for ciphertexts,
@@ -332,7 +332,7 @@ def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
 
 
 def heu_baselines(key_bits: int, ciphertexts: int) -> list[Scheme]:
-    """Return HEU's Paillier and, for information, the scheme of Okamoto and Uchiyama, whose ciphertexts are smaller.
+    """Return HEU's Paillier and, for information, Okamoto and Uchiyama's scheme, of smaller ciphertexts.
 
     They use all cores that the process is bound to, however many threads anybody asks for: whole arrays,
     which HEU spreads over its threads by itself. Raises ModuleNotFoundError where HEU is not installed.

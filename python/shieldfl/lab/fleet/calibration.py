@@ -228,7 +228,7 @@ class _Bench:
         self._total = self._aggregator.total()
 
     def answer_seconds(self, seconds: float) -> tuple[float, float]:
-        """Time a request and its answer: what both take whoever is in the total, and for each client in it."""
+        """Time a request and its answer: the seconds for any total, and those for each client in it."""
 
         def answer() -> None:
             self._authority.sum_key(self._total.request())

@@ -1,4 +1,4 @@
-"""What a round takes: who encrypts how much under each method, the seconds and bytes of every step, and whose they are.
+"""What a round takes: who encrypts how much by method, each step's seconds and bytes, and whose they are.
 
 Costs come from a device profile, or from the paper. No model is trained here: a curve stands for its scores,
 and says what mask SenseCrypt's constraints ask for.
@@ -47,7 +47,7 @@ SecondsByThreads = dict[Count, Seconds]
 
 @dataclass(frozen=True)
 class SchemeProfile:
-    """One scheme at one setting: seconds of a ciphertext, of encryption by number of threads, else with one."""
+    """One scheme at one setting: seconds of a ciphertext, to encrypt by number of threads, else with one."""
 
     name: str
     setting: str
@@ -99,7 +99,7 @@ def _by_profile(seconds: Callable[..., FloatVector]) -> Callable[..., FloatVecto
 
 @dataclass(frozen=True)
 class CostModel:
-    """A scheme, and all around it that takes time: vectors over clients, in seconds of a client's own cores."""
+    """A scheme and all around it that takes time: vectors over clients, seconds of a client's own cores."""
 
     scheme: SchemeProfile
     train_seconds_per_sample: float
@@ -126,7 +126,7 @@ class CostModel:
         return self._on_device(np.repeat(each * fleet.model.parameters, fleet.size, axis=1), fleet)
 
     def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
-        """Return each client's seconds on all of its cores: of making randomisers, what it is not idle for."""
+        """Return each client's seconds on all its cores; those of randomisers count beyond its idle time."""
         left: FloatVector = np.maximum(self.pool_seconds(fleet, fields) - fleet.idle_seconds, 0.0)
         return self._encrypt_alone(fleet, fields) + left
 
@@ -148,13 +148,13 @@ class CostModel:
         return _on_cores(work, fleet, self.scheme.serial_share)
 
     def upload_bytes(self, fleet: Fleet, values: Any, fields: Any, sends_mask: bool) -> FloatVector:
-        """Return the bytes up: ciphertexts, whose ``fields`` hold ``values``, clear parameters, and the mask."""
+        """Return the bytes up: ciphertexts with ``values`` in ``fields``, clear parameters, and the mask."""
         sent = self.scheme.ciphertexts(fields) * self.scheme.ciphertext_bytes
         sent += BYTES_PER_CLEAR_VALUE * (fleet.model.parameters - np.asarray(values, dtype=np.float64))
         return sent + (math.ceil(fleet.model.parameters / 8) if sends_mask else 0)
 
     def download_bytes(self, fleet: Fleet, union_values: Any) -> FloatVector:
-        """Return the bytes down: the model in the clear or, where clients open, the total with so many values."""
+        """Return the bytes down: the clear model or, where clients open, the total with so many values."""
         clear = fleet.model.parameters - (np.asarray(union_values) if self.scheme.clients_open else 0)
         opened = self.scheme.ciphertext_bytes * self.scheme.clients_open
         total = self.scheme.ciphertexts(union_values) * opened
@@ -195,7 +195,7 @@ def speedup(cores: Any, serial: float) -> FloatVector:
 
 
 def serial_share(seconds_by_threads: dict[int, float]) -> float:
-    """Fit the share of work that more threads do not shorten, in [0, 1], by least squares over measured times."""
+    """Fit the share, in [0, 1], of work that more threads do not shorten: least squares on measured times."""
     alone = seconds_by_threads[1]
     threads = np.array([count for count in seconds_by_threads if count > 1], dtype=np.float64)
     if not threads.size:
@@ -381,8 +381,10 @@ class MaskSettings(Settings):
             "scores give) and that of independent ones (0)."
         ),
     ] = 0.5
-    """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py); see also
-    :func:`packed_fields`."""
+    """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py).
+
+    See also :func:`packed_fields`.
+    """
     cost_weight: Annotated[
         Positive,
         about(
@@ -395,7 +397,7 @@ class MaskSettings(Settings):
     curve: SensitivityCurve = field(default_factory=SensitivityCurve.log_normal)
 
     def mask_ratios(self, budgets: FloatVector) -> tuple[FloatVector, FloatVector]:
-        """Return the share of positions that each client encrypts, and by how much its budget, alpha, falls short.
+        """Return the share of positions each client encrypts, and by how much its budget, alpha, falls short.
 
         The share is the best one (eq. 9), raised to what security asks for (eq. 7), up to the budget (eq. 6).
         """
@@ -412,7 +414,7 @@ class EncryptionPlan:
     method: str
     values: IntVector  # encrypted by each client, (K,)
     fields: IntVector
-    """In the ciphertexts of each client, (K,): its values, and zeros in positions that only others selected."""
+    """Each client's fields in its ciphertexts, (K,): its values, and zeros where only others selected."""
     groups: IntVector  # which clients are summed together, from 0, (K,)
     union_values: IntVector  # positions in which a group's total is encrypted, (G,)
     scores: bool
@@ -550,12 +552,12 @@ def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
 
 
 def paper_costs_for(method: str, costs: CostModel) -> CostModel:
-    """Return the paper's costs for one method: only SenseCrypt's budgets are an optimisation problem to solve."""
+    """Return the paper's costs for one method: SenseCrypt's budgets alone are an optimisation problem."""
     return costs if named_method(method).masks == "budgets" else replace(costs, select_seconds_per_value=0.0)
 
 
 def paper_fleet() -> Fleet:
-    """Return SenseCrypt's fleet with system heterogeneity (section 4.1): four clients of each of five kinds."""
+    """Return SenseCrypt's fleet with system heterogeneity (section 4.1): five kinds, four clients of each."""
     return Fleet(
         name="system heterogeneity",
         model=Model(PAPER_PARAMETERS, "AlexNet"),
@@ -575,7 +577,7 @@ def paper_fleet() -> Fleet:
 
 
 def paper_cost_model() -> CostModel:
-    """Return the paper's costs, of this fleet with masks of log-normal scores (C = 0.5 and B = 2, as for CIFAR-10)."""
+    """Return the paper's costs of this fleet with masks of log-normal scores (C = 0.5, B = 2: CIFAR-10)."""
     fleet = paper_fleet()
     # A plan needs to know only that a ciphertext holds one value and takes plain numbers; its costs are what
     # follows.
@@ -640,7 +642,7 @@ class CostSource:
         return paper_costs_for(method, model) if self.profile is None else model
 
     def check(self, fleets: Sequence[Fleet]) -> None:
-        """Refuse a fleet that trains another model than these costs are of, unless it states what training takes."""
+        """Refuse a fleet of another model than these costs are of, unless it states what training takes."""
         for fleet in fleets:
             name = fleet.model.name
             if name is None or fleet.model.train_core_seconds_per_sample is not None:

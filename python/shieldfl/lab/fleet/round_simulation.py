@@ -79,7 +79,7 @@ class FleetRounds:
 
     @property
     def client_seconds(self) -> FloatVector:
-        """Until the update has arrived or the client is lost, shape (R, K): what the paper calls training time."""
+        """Seconds (R, K) until the update arrives or the client is lost: the paper calls it training time."""
         until: FloatVector = np.sum([self.stages[name] for name in STAGES], axis=0)
         return until
 
@@ -90,7 +90,7 @@ class FleetRounds:
 
     @property
     def idle_share(self) -> FloatVector:
-        """Of the time that each client spent in rounds that it stayed in, shape (K,); NaN for one that never did."""
+        """The idle share of each client's time in rounds that it stayed in, (K,); NaN without such rounds."""
         stayed = np.where(self.dropped, 0.0, self.cluster_seconds[:, self.plan.groups]).sum(axis=0)
         with np.errstate(invalid="ignore"):
             share: FloatVector = self.idle.sum(axis=0) / stayed
@@ -102,7 +102,7 @@ class FleetRounds:
 
     @property
     def straggler_index(self) -> FloatVector:
-        """Slowest over median client time of each round's survivors, shape (R,); NaN where nobody survived."""
+        """Slowest over median client time of each round's survivors, shape (R,); NaN without survivors."""
         rounds = zip(self.client_seconds, ~self.dropped, strict=True)
         of_survivors = [seconds[stayed] for seconds, stayed in rounds]
         return np.array([one.max() / np.median(one) if one.size else np.nan for one in of_survivors])
@@ -295,8 +295,8 @@ class Recommendation:
                 f"limited by {best.limit.describe()}"
             )
         return (
-            f"{best.scheme}: clients encrypt {best.least_budget:.2%} to {best.mask_ratio:.2%} of the parameters, "
-            f"{best.round_seconds:.3g} s a round\n"
+            f"{best.scheme}: clients encrypt {best.least_budget:.2%} to {best.mask_ratio:.2%} "
+            f"of the parameters, {best.round_seconds:.3g} s a round\n"
             f"limited by {best.limit.describe()}"
         )
 
@@ -332,7 +332,7 @@ def _rank(plan: SchemePlan) -> tuple[Any, ...]:
 def _largest_masks(
     fleet: Fleet, name: str, costs: CostModel, target: float, least_ratio: float
 ) -> SchemePlan:
-    """Find them of one scheme by bisections, since times rise with the number of values where all do not fit."""
+    """Find one scheme's largest masks by bisections: times rise with the number of values if not all fit."""
     # Nobody drops out of a plan, and a fleet of one client is planned like any other.
     kinds = tuple(replace(kind, dropout_probability=0.0) for kind in fleet.kinds)
     fleet = replace(fleet, kinds=kinds, training=replace(fleet.training, min_clients=1))

@@ -90,7 +90,7 @@ def attack_tables(result: AuditResult) -> list[AttackTable]:
 
 
 def notes_of(result: AuditResult) -> list[str]:
-    """Return what the audit noted, and why there is no figure where an attack was not tried, methods together."""
+    """Return the audit's notes, and why attacks not tried have no figure, with the methods of each reason."""
     methods: dict[str, dict[str, None]] = {}
     for cell in result.cells:
         if cell.status in NOT_TRIED:
@@ -274,7 +274,7 @@ def _lanes(table: AttackTable, method: str) -> tuple[Cell | None, Cell | None]:
 
 
 def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
-    """A row for each method: the figure of the aggregator and below it that of the party with the most above chance."""
+    """Draw a row for each method: the aggregator's figure and, below, that of the party most above chance."""
     row = 57.0
     figure, (axes,) = new_figure(shape, row * len(table.methods) + 80.0)
     name_rows(axes, table.methods, shape, 28.0 / row)

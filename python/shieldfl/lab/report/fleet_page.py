@@ -142,7 +142,7 @@ def _of_scheme(scheme: str, runs: list[FleetRounds], path: Path) -> list[Any]:
 
 
 def draw_gantt(runs: Sequence[FleetRounds], shape: Shape = WIDE) -> Figure:
-    """Draw the first round: of each client, the slowest first, what it does and waits for until it has the model."""
+    """Draw the first round: what each client does and waits for until it has the model, slowest first."""
     shown = [np.argsort(-rounds.client_seconds[0], kind="stable")[:_MOST_BARS] for rounds in runs]
     figure, panels = new_figure(shape, 110.0 + sum(56.0 + 16.0 * len(one) for one in shown), rows=len(runs))
     longest = 0.0

@@ -47,7 +47,7 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
 
 
 def csv_text(lines: Iterable[Mapping[str, Any]]) -> str:
-    """Return lines under a line of all their names: None and NaN are left empty, an infinite number is ``inf``."""
+    """Return lines below a line of all their names. None and NaN are left empty; infinity is ``inf``."""
     written = list(lines)
     text = StringIO()
     names = list(dict.fromkeys(name for line in written for name in line))

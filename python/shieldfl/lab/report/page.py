@@ -167,7 +167,7 @@ class Line:
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw lines, later ones thinner, and with marks elsewhere, so that lines on each other can be told apart."""
+    """Draw lines, later ones thinner, with marks elsewhere, so that overlapping lines can be told apart."""
     for depth, line in enumerate(lines):
         width = max(4.8 - 0.8 * depth, 1.6)
         every = -(-len(line.x) // 8)  # marks, at most
@@ -228,7 +228,7 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 def render_row(images: NDArray[np.uint8], gap: int) -> bytes:
-    """Return a PNG file of images (k, height, width, 3), ``gap`` transparent pixels between each and the next.
+    """Return a PNG file of images (k, height, width, 3) in a row, with ``gap`` transparent pixels between.
 
     A pixel of theirs is one of the file's, in which nothing changes from run to run.
     """

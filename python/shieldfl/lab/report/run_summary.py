@@ -1,4 +1,4 @@
-"""The figures of a run side by side, a column for each method: all, and those that people compare methods by."""
+"""The figures of a run, with a column for each method: all, and those that people compare methods by."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Row:
     name: str
     """Of the figure among all, where it is written for machines."""
     values: tuple[float | int | str | None, ...] = ()
-    """What the cells say, as they are: numbers in bytes, seconds and shares, or text; None for what there is not."""
+    """The cells' raw values: numbers in bytes, seconds and shares, or text; None where there is no value."""
 
 
 class Section(NamedTuple):
@@ -319,7 +319,7 @@ def rounds_csv(result: RunResult) -> str:
 
 
 def flat_record(record: RoundRecord) -> dict[str, Any]:
-    """Return a round's figures without dicts in it: what is in one has its name, or a head that says of what it is."""
+    """Return a round's figures in one flat dict. An inner figure keeps its name or gets its dict's head."""
     heads = {"metrics": "", "personalised_metrics": "personalised_", "zone_shares": "share_"}
     heads["stage_seconds"] = "seconds_"
     flat: dict[str, Any] = {}

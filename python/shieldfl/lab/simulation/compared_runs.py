@@ -77,7 +77,7 @@ class Spread(NamedTuple):
 
     @property
     def mean_without_extremes(self) -> float:
-        """The mean without the least and the largest value, as Alt-FL's section VII reports ten runs of each setting.
+        """The mean without the least and largest value, as Alt-FL (section VII) reports ten runs a setting.
 
         NaN, as of a seed that had not converged, counts as the largest. Raises ParameterError for fewer than
         three seeds.
@@ -298,7 +298,7 @@ class ComparedRuns:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ComparedRuns:
-        """Return what :meth:`to_json` or ``shieldfl run --json`` wrote, of one seed or several, without the models.
+        """Return what :meth:`to_json` or ``shieldfl run --json`` wrote of one or more seeds, without models.
 
         Raises DataError for anything else.
         """

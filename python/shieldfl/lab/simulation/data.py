@@ -341,7 +341,7 @@ def deal_out(
 
 
 def dirichlet_partition(labels: npt.ArrayLike, clients: int, alpha: float, seed: int) -> list[IndexArray]:
-    """Share samples out unevenly by class: of each class, the clients' shares are a draw from Dir(alpha, ..., alpha).
+    """Share samples out unevenly by class: clients' shares of a class are a draw from Dir(alpha, ..., alpha).
 
     SelectiveShield, section 5: a small alpha gives clients that see few classes; an infinite one deals the
     shuffled samples out evenly. A client left without any gets one from the client that has most.
@@ -485,7 +485,7 @@ def check_synthetic_samples(
 
 
 def fitted_samples(dataset: Dataset, demand: SyntheticDemand, fit: Callable[..., Any]) -> Any:
-    """Return what ``fit``, as :func:`fit_synthetic_data` is, makes of a data set's samples for such a demand."""
+    """Return what ``fit``, as :func:`fit_synthetic_data`, makes of a data set's samples for such a demand."""
     return fit(
         dataset.train_features,
         dataset.train_labels,

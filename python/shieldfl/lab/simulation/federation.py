@@ -1,4 +1,4 @@
-"""The embedded federation: all roles of one method, messages as the bytes they would be, and where its clients train.
+"""The embedded federation: one method's roles, messages as the bytes they would be, and where clients train.
 
 They train one after another in this process, or beside each other in copies of it.
 """
@@ -53,7 +53,9 @@ def training_device(name: str) -> torch.device:
 
 
 _WORTH_SHARING = 50_000_000
-"""Products of a batch's forward pass that are worth a second thread: with the backward pass, some 5 ms on one core.
+"""Products of a batch's forward pass that are worth a second thread.
+
+With the backward pass, they take some 5 ms on one core.
 
 torch's threads meet after every operation, of which a step has dozens, and wait for the slowest: on a machine
 that also does other things, for one that does not run.
@@ -81,7 +83,7 @@ def threads_worth(model: nn.Module, features: torch.Tensor, batch_size: int, mos
 
 
 def forward_products(model: nn.Module, features: torch.Tensor) -> int:
-    """Count the multiplications of one sample's way through the linear and convolutional layers of a model."""
+    """Count the multiplications of one sample's way through a model's linear and convolutional layers."""
     products, pair = 0, features[[0, 0]]  # Not every model takes one alone.
 
     def count(module: nn.Module, _: object, output: torch.Tensor) -> None:
@@ -172,7 +174,7 @@ class ClientTraining:
         self._waited = self._trained = 0.0
 
     def begin(self, client: int, start: StartingPoint, seed: int) -> None:
-        """Let a client train. Raises what an earlier one's training, or this one's, raised, but for RangeError.
+        """Let a client train. Raises what an earlier training, or this one, raised, but for RangeError.
 
         Raises ParameterError, as waits do, for a process that cannot be begun, or that has ended by itself.
         """
@@ -224,7 +226,7 @@ class ClientTraining:
             self._take(client)
 
     def take_saved(self) -> float:
-        """Return the seconds that trainings since the last call would have taken here beside those that it waited."""
+        """Return the seconds that trainings since the last call would take here beyond those it waited."""
         saved, self._waited, self._trained = max(0.0, self._trained - self._waited), 0.0, 0.0
         return saved
 
@@ -501,7 +503,7 @@ class EmbeddedFederation(EmbeddedRoles):
             self._charge(stage)
 
     def _charge(self, stage: str) -> None:
-        """Count the seconds that a client of its own machine would have taken for what another one here has opened."""
+        """Count the seconds that a client of its own machine would take for what another one here opened."""
         saved = self._shared.take_saved()
         self.account.clock.add({stage: saved})
         self._saved_seconds += saved

@@ -1,4 +1,4 @@
-"""One method's run: its federation round by round, what each round measured, and the models that it ends with."""
+"""One method's run: its federation by round, what each round measured, and the models that it ends with."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _Figures = dict[str, float]
 
 
 _Measured = tuple[_Figures, npt.NDArray[np.float64] | None]
-"""And, of the test samples of each class, the share that a model classifies correctly; NaN for a class without any."""
+"""The figures and, by class, the share of test samples that a model classifies right; NaN without samples."""
 
 
 class Evaluation:
@@ -77,8 +77,10 @@ class Evaluation:
             self._own_classes = [(held := np.flatnonzero(own), own[held]) for own in label_shares]
             """Of each client's data the classes, and their shares."""
         self._digests: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
-        """Of the models that were measured last, by address: one that all clients have is read once. Each stands beside
-        its digest, so that no other one comes to lie there."""
+        """The digests of the models measured last, by address: one that all clients have is read once.
+
+        Each model stands beside its digest, so that no other one comes to lie at its address.
+        """
         self._known: dict[bytes, _Measured] = {}
         """By the digest of a model: those of this round and the one before."""
         self._newest: frozenset[bytes] = frozenset()
@@ -121,7 +123,7 @@ class Evaluation:
         return self._digests[place][0]
 
     def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
-        """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.
+        """Return the mean accuracy of clients' models, each on test data of its client's label distribution.
 
         As in SelectiveShield's eq. 10 and SenseCrypt's figures 2b to 4c. Nothing is drawn: the accuracy on
         each class counts by its share of the client's data, which is what test sets of that distribution give
@@ -321,7 +323,7 @@ class MethodRun:
         on_round: Callable[[str, RoundRecord], None] | None,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on.
+        """Run all rounds, or those before noise or a learning rate made one impossible: other methods go on.
 
         ``keep`` is called after each round, before ``on_round``, which is told of the rounds before, too.
         """

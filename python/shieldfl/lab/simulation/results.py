@@ -48,14 +48,16 @@ class RoundRecord:
     bytes_up: float
     bytes_down: float
     epsilon: float
-    """Spent so far; infinite where nothing bounds what was shown, NaN where all that was shown is encrypted."""
+    """The epsilon spent so far: infinite if nothing bounds what was shown, NaN if all of it is encrypted."""
     epsilon_of_noise: float
     """What the noise alone was charged so far, whatever else was shown; NaN without noise. Where noise of K
     clients counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the paper's
     eq. 22."""
     epsilon_if_participants_true: float
-    """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
-    was true; equal to ``epsilon_of_noise`` where the method has one figure."""
+    """The same with multiplier sigma * sqrt(K), for the number K of participants that the server stated.
+
+    It holds only if K was true. It equals ``epsilon_of_noise`` where the method has one figure.
+    """
     seconds: float
     """Wall-clock time, evaluation excluded.
 
@@ -68,8 +70,10 @@ class RoundRecord:
     """What else the global model was measured by on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)
     epsilon_if_participation_hidden: float = math.nan
-    """Spent so far against those alone who see global models and how many clients take part, and not which; NaN where
-    nothing is proved of that."""
+    """The epsilon spent so far against those alone who see global models and how many clients take part.
+
+    They do not see which clients take part. It is NaN where nothing is proved of that.
+    """
 
     def measured(self, name: str) -> float:
         return self.accuracy if name == "accuracy" else self.metrics.get(name, math.nan)
@@ -107,7 +111,7 @@ class MethodResult:
     """What became readable without noise beside values of updates, such as a mask."""
 
     training: str = ""
-    """How it trains: methods in which this is the same train alike, so that their training can be timed together."""
+    """How it trains. Methods with the same text here train alike, so their training can be timed together."""
     alternates: bool = False
     """Whether kinds of rounds alternate, so that the first is like some of the later ones."""
     scheme: str | None = None
@@ -133,7 +137,7 @@ class MethodResult:
 
     @property
     def converged_in_round(self) -> int | None:
-        """The round by which the accuracy had stopped to grow, by Alt-FL's rule; None if it has not, or for none."""
+        """The round by which accuracy stopped growing by Alt-FL's rule; None if not, or without accuracy."""
         accuracies = [record.accuracy for record in self.rounds]
         return None if any(map(math.isnan, accuracies)) else converged_at(accuracies, self.averaging_window)
 

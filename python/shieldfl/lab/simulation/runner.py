@@ -386,7 +386,7 @@ def planned_method(
     model: nn.Module,
     weights: Sequence[int] | None,
 ) -> Method:
-    """Return a method as a run's configuration has it, for clients of these weights (None: all alike) and this model.
+    """Return a run's method as configured, for clients of these weights (None: all alike) and this model.
 
     Raises ParameterError as :func:`shieldfl.methods.registry.make_method` does.
     """

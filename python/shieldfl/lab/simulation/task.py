@@ -1,4 +1,4 @@
-"""What a run learns: a user's own model, data and objective, in the place of a data set and a model by name."""
+"""What a run learns: a user's own model, data and objective, in place of a data set and a model by name."""
 
 from __future__ import annotations
 
@@ -53,16 +53,24 @@ class Task:
     """
 
     model: Callable[[], nn.Module] | nn.Module
-    """Returns a new module, float32; its random numbers are those of the run's seed. Or a module, from whose parameters
-    every method and seed starts."""
+    """A function that returns a new module of float32, or a module.
+
+    The random numbers of a new module are those of the run's seed. Where this is a module, every method and
+    seed starts from its parameters.
+    """
     train_data: Any
-    """Features and targets, two arrays or tensors of N samples each; a torch ``Dataset`` of such pairs; or a list with
-    one of these for each client."""
+    """Features and targets: two arrays or tensors of N samples each, or a torch ``Dataset`` of such pairs.
+
+    It may also be a list with one of these for each client.
+    """
     test_data: Any
     """Features and targets, or a ``Dataset``, that every model is measured on."""
     partition: Sequence[Any] | None = None
-    """For each client the positions of its samples, each sample once. None: by the run's ``alpha`` where targets are
-    classes (whole numbers, one for each sample), and evenly where they are not."""
+    """For each client the positions of its samples, each sample once.
+
+    None deals samples out by the run's ``alpha`` where targets are classes (whole numbers, one for each
+    sample), and evenly where they are not.
+    """
     loss: Loss | None = None
     """Takes outputs and targets of a mini-batch and returns their mean loss; None for the cross-entropy."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -70,8 +78,10 @@ class Task:
     optimizer: MakeOptimizer | None = None
     """Takes the trained parameters and returns a torch optimizer; None for SGD by the run's settings."""
     train: TrainModel | None = None
-    """``train(model, features, targets, seed)`` trains in place in its own way and returns the mean loss; None for
-    mini-batches."""
+    """``train(model, features, targets, seed)`` trains in place in its own way and returns the mean loss.
+
+    None trains on mini-batches.
+    """
     name: str = "own task"
 
     def __post_init__(self) -> None:
@@ -141,7 +151,7 @@ class Task:
         return as_samples(self.test_data, "test_data")
 
     def concentration(self, dataset: Dataset, alpha: float) -> float | None:
-        """Return the Dirichlet concentration that data are dealt out by: infinite for evenly, None for own parts."""
+        """Return the Dirichlet concentration to deal data out by: infinite for evenly, None for own parts."""
         if self.partition is not None or isinstance(self.train_data, list):
             return None
         targets = dataset.train_labels

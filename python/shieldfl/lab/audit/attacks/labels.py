@@ -1,4 +1,4 @@
-"""Labels out of the gradient of a classifier's last layer: which layer that is, iLRG, and guesses at what is hidden.
+"""Labels from the gradient of a classifier's last layer: which that is, iLRG, and guesses at what is hidden.
 
 What an attacker puts where an update is hidden is an addition of this project: the best that a party could
 know. Gradient matching needs none: it leaves unknown positions out, which is the same as searching for their
@@ -45,7 +45,7 @@ class LastLayer:
     computed: bool
 
     def weight_gradient(self, observed: ObservedUpdate) -> Floats:
-        """Return the mean gradient of the weight (classes, d), or what fits best what is shown of a computed one.
+        """Return the mean gradient of the weight (classes, d), or what best fits what a computed one shows.
 
         Of that first one h for all classes, as if a batch's features were all the same: each class's row is
         its bias gradient times h. Then the least change by which the parameters' gradients are those that are
@@ -85,7 +85,7 @@ class LastLayer:
 
 
 def only_label(observed: ObservedUpdate) -> int:
-    """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient of a layer of its own.
+    """Return the label of a client's only sample: argmin_i sum_j of the last layer's own weight's gradient.
 
     A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone
     where these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
@@ -96,9 +96,9 @@ def only_label(observed: ObservedUpdate) -> int:
 
 
 def last_layer(observed: ObservedUpdate, *, computed: bool = False) -> LastLayer | None:
-    """Find the Linear that returns the logits; None for none, or, but where asked for, of a weight that is computed.
+    """Find the Linear that returns the logits; None where there is none.
 
-    One of a computed weight has a bias.
+    One whose weight is computed is found only if ``computed`` asks for it; it has a bias.
     """
     name = logits_layer(observed)
     if name is None:
@@ -120,7 +120,7 @@ def last_layer(observed: ObservedUpdate, *, computed: bool = False) -> LastLayer
 
 
 def logits_layer(observed: ObservedUpdate) -> str | None:
-    """Return the name of the Linear whose outputs, one for each class, the model returns on noise; None for others.
+    """Return the name of the Linear whose outputs, one for each class, the model returns on noise, or None.
 
     What comes after it, other than a change of shape, would make the equations of the attacks false.
     """
@@ -300,7 +300,7 @@ def _complete(
     totals: Floats,
     noise: Floats,
 ) -> None:
-    """Move the hidden entries of each column, in place, so that it sums to its total, as far as noise lets that tell.
+    """Move hidden entries in place so that each column sums to its total, as far as noise lets that tell.
 
     ``noise`` is the deviation of what is known.
     """

@@ -1,4 +1,4 @@
-"""Attacks that run federations of their own: on members, by LiRA, and on labels, by what is clear beside updates.
+"""Attacks that run federations of their own: LiRA on members, and on labels by what is clear beside updates.
 
 LiRA asks the model that a federation ends with, beside shadow models, whether it was trained on a sample. For
 labels the attacker plays clients with data of its own, of known label distributions, records what it would
@@ -48,7 +48,7 @@ Returns a model trained as the target was.
 """
 
 _FEWEST_FOR_OWN_DEVIATION = 32
-"""Shadow models with, or without, a sample from which a deviation of its own is better than one for all samples."""
+"""From so many shadow models with or without a sample, its own deviation beats one for all samples."""
 _LEAST_DEVIATION = 1e-6
 _CONFIDENCE = 0.95
 
@@ -119,7 +119,7 @@ Rate = tuple[float, float, float]
 
 
 def membership_figures(scores: Floats, members: Flags) -> tuple[Rate, Rate, dict[float, Rate]]:
-    """Measure scores (n,), higher for likelier members, beside the truth (n,), of 2 members and 2 others or more.
+    """Measure scores (n,), higher for likelier members, by the truth (n,) of 2 members and 2 others or more.
 
     First the area under the curve of true over false positives, 0.5 by chance: Mann and Whitney's statistic,
     with an interval by DeLong's variance (1988). Then the advantage, the largest difference of the two
@@ -157,7 +157,7 @@ def membership_figures(scores: Floats, members: Flags) -> tuple[Rate, Rate, dict
 
 _FALSE_POSITIVES = 0.01
 _CANDIDATES = 400
-"""Samples of which each is in a federation or not, by a coin: enough for the share of false positives of 1 %."""
+"""A coin puts each of so many samples in a federation or not: enough for a false positives' share of 1 %."""
 _ALIKE = 1e-3
 """How far parameters of two models may be apart that count as one: rounding of encrypted sums, trained on."""
 
@@ -366,7 +366,7 @@ def correlation_with_truth(
 _ALPHA = 0.5
 _SAMPLES = 32
 _FIRST = 5
-"""Federations after which methods are left that show nobody anything that differs: a round may take seconds."""
+"""After so many federations, methods that show nobody any difference are left: a round may take seconds."""
 _LARGEST = 1e6
 """Above which a part of 8 or 16 bytes is taken for no numbers."""
 _OF_MODELS = ("parameters", "buffers", "sums", "total")
@@ -426,7 +426,7 @@ def _few_numbers(part: Part) -> list[float]:
 
 
 def _spread(part: Part, size: int) -> Floats | None:
-    """Return how much of a part is of each parameter (P,): 0 or 1, a count, or 1 on average; None for other parts."""
+    """Return a part's amount of each parameter (P,): 0 or 1, a count, or 1 on average; else None."""
     try:
         return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
     except WireFormatError:

@@ -87,7 +87,7 @@ class _PlantedLayer(ModelPlantingAttack):
 
 @dataclass(frozen=True)
 class RowGradients:
-    """The gradients of a planted layer's rows, or sums and differences of such: (rows, features + 1), biases last."""
+    """A planted layer's row gradients, or their sums or differences: (rows, features + 1), biases last."""
 
     values: Tensor
     known: Tensor

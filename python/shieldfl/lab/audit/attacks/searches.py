@@ -1,4 +1,4 @@
-"""Samples whose gradient is the observed one, searched for: DLG and iDLG by L-BFGS, inverting gradients by Adam."""
+"""Searches for samples with the observed gradient: DLG and iDLG by L-BFGS, inverting gradients by Adam."""
 
 from __future__ import annotations
 
@@ -66,8 +66,11 @@ class SimulatedTraining:
         self._gradients_taken = observed.gradients_taken
         self._weights = _weights(observed)
         self.observed = self._seen(torch.from_numpy(observed.gradient))
-        """The mean gradient that the client's update shows, at the known positions in ascending order, each by its
-        weight: 1, but where noise is on some positions more than on others."""
+        """The mean gradient that the client's update shows, at the known positions in ascending order.
+
+        Each value is multiplied by its position's weight. A weight is 1, but where noise is on some positions
+        more than on others.
+        """
 
     def gradient(self, samples: Tensor, targets: Tensor) -> Tensor:
         """Return what :attr:`observed` would be; targets are classes (m,), or probabilities (m, classes)."""
@@ -76,7 +79,7 @@ class SimulatedTraining:
             return self._mean_gradient(samples, targets)
 
     def distances(self, samples: Tensor, targets: Tensor) -> Tensor:
-        """Return the squared distances (B,) of :attr:`observed` from :meth:`gradient` of B batches, worked out at once.
+        """Return squared distances (B,) of :attr:`observed` from :meth:`gradient` of B batches, all at once.
 
         Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). One after another where the
         model cannot be run on several at once.
@@ -300,11 +303,17 @@ class Dlg(UpdateAttack):
     iterations: int = 300
     """Calls of L-BFGS at most, each of 20 steps of rate 1 without a line search."""
     starts: int = 8
-    """From so many draws of noise at once: without a line search a good half of the starts go astray, and the distance
-    tells. The papers begin once; they report what converged."""
+    """The search begins from so many draws of noise at once.
+
+    Without a line search, a good half of the starts go astray, and the distance tells which. The papers begin
+    once; they report what converged.
+    """
     patience: int = 100
-    """A start is left that has not come lower by a tenth in so many steps. An addition of ours: on batches of several
-    samples distances stay at some hundredths of the gradient's after a few hundred steps, whatever follows."""
+    """The search leaves a start that has not come lower by a tenth in so many steps.
+
+    This is an addition of ours. On batches of several samples, distances stay at some hundredths of the
+    gradient's after a few hundred steps, whatever follows.
+    """
 
     def _labels(self, observed: ObservedUpdate) -> Tensor | None:
         """Return the labels, where they are not searched for with the samples."""
@@ -433,7 +442,7 @@ class Inverting(UpdateAttack):
 
 
 def total_variation(images: Tensor) -> Tensor:
-    """Return the mean difference between neighbours down and across, added, of images (m, channels, height, width)."""
+    """Return the mean neighbour difference down plus that across, of images (m, channels, height, width)."""
     down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
     across = (images[..., :, 1:] - images[..., :, :-1]).abs().mean()
     return down + across

@@ -1,4 +1,4 @@
-"""The lies of this package: sums of too few, a second sum, a late one, invented clients, a tampered ciphertext.
+"""The lies of this package: sums of too few, a second or late sum, invented clients, a tampered ciphertext.
 
 What the last one does with CKKS frames and an opened sum is written from docs/wire-format.md and
 docs/packings.md: only numbers that the attacker has go in, frames that it recorded or made itself, and what
@@ -233,7 +233,7 @@ class BatchFrame:
         self._degree = int(self.facts["ring_degree"])
 
     def _rows(self, block: int, wanted: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield the place of each row of c0 (0) or c1 (1) of a ciphertext, the bits of a number, and its bytes."""
+        """Yield for each row of a ciphertext's c0 (0) or c1 (1) its place, a number's bits, and its bytes."""
         rows = [
             (half, place, prime.bit_length() - (dropped if place == 0 else 0))
             for half, dropped in enumerate(self.facts["dropped_bits"])
@@ -270,7 +270,7 @@ class BatchFrame:
 
 
 def ask_for_secret(frame: bytes, parameters: ckks.Parameters, log2_size: int) -> bytes:
-    """Add Delta 2^k to coefficient 0 of c1 of the first ciphertext: it then opens to 2^k s beside its values."""
+    """Add Delta 2^k to coefficient 0 of the first ciphertext's c1: it opens to 2^k s beside its values."""
     batch = BatchFrame(frame, parameters)
     first = batch.half(0, 1)
     first[0] = (first[0] + (1 << (batch.facts["log2_scale"] + log2_size))) % math.prod(batch.primes)
@@ -278,14 +278,17 @@ def ask_for_secret(frame: bytes, parameters: ckks.Parameters, log2_size: int) ->
 
 
 def secret_from_sum(opened: NDArray[np.floating[Any]], parameters: ckks.Parameters, log2_size: int) -> Counts:
-    """Read the ternary secret from the first N values of an opened sum of :func:`ask_for_secret`'s batch and others."""
+    """Read the ternary secret from the first N values of an opened sum.
+
+    The sum is of :func:`ask_for_secret`'s batch and of others.
+    """
     size = 2.0 ** (log2_size - parameters.fraction_bits)
     found: Counts = np.rint(opened[: parameters.ring_degree] / size).astype(np.int64)
     return found
 
 
 def open_batch(frame: bytes, parameters: ckks.Parameters, secret: Counts) -> Counts:
-    """Decrypt one client's recorded batch with a secret: the quantised values (count,), or noise for another key's."""
+    """Decrypt a client's recorded batch with a secret: quantised values (count,), or noise by a wrong one."""
     batch = BatchFrame(frame, parameters)
     facts, modulus = batch.facts, math.prod(batch.primes)
     in_one = parameters.values_per_ciphertext

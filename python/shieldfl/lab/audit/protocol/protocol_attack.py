@@ -1,4 +1,4 @@
-"""What an attack on the protocol is: a lie, told in a small federation to a method's own roles, and what it came to.
+"""What an attack on the protocol is: a lie, told in a small federation to a method's own roles; its outcome.
 
 The aggregator that lies has a client on its side: they hold what they were sent, and ask.
 """
@@ -82,7 +82,7 @@ class PlayedFederation(EmbeddedRoles):
 
     @classmethod
     def set_up(cls, *how: Any) -> PlayedFederation:
-        """Return one as if it had been set up just now: keys, which may take seconds to make, are made once."""
+        """Return a federation as if just set up. Keys, which may take seconds to make, are made once."""
         return cls(*how, kept=_kept(*how))
 
     def unplayable(self) -> str | None:
@@ -148,7 +148,7 @@ Role = TypeVar("Role", bound=Reporter)
 
 @dataclass(frozen=True)
 class Question:
-    """What a key authority can be asked: a closed phase's result, or, where it opens nothing, a list of clients."""
+    """What a key authority can be asked: a closed phase's result or, if it opens nothing, a client list."""
 
     phase: str
     round: int
@@ -320,7 +320,7 @@ def share_told(guess: NDArray[np.floating[Any]] | None, change: FloatVector, enc
 
 
 _Try = tuple[float, float, int, str]
-"""The share that was told, that by the mean of all clients, which an honest round tells, the victim, and a refusal."""
+"""The share that was told, that by all clients' mean as in an honest round, the victim, and a refusal."""
 
 
 def _tried(
@@ -347,7 +347,7 @@ class ProtocolAttack(FederationAttack):
     needs_client = False
     """Whether the aggregator cannot tell it without a client on its side."""
     in_first_rounds = False
-    """Whether the lie is of a federation's first round alone where clients open: later ones need what they opened."""
+    """Whether the lie is of the first round alone where clients open: later ones need what they opened."""
 
     @classmethod
     @abstractmethod
@@ -391,7 +391,7 @@ class ProtocolAttack(FederationAttack):
         return [self._cell(method, party.name, tries, opens) for party in self._parties]
 
     def _read(self, federation: PlayedFederation) -> list[_Try]:
-        """Return what the aggregator of a method that encrypts nothing reads off each message, without a lie."""
+        """Return what the aggregator of a method without encryption reads off each message, without a lie."""
         everything = np.ones(self.parameters, np.bool_)
         tries: list[_Try] = []
 

@@ -1,4 +1,4 @@
-"""One client's update as an attacker holds it: values at some positions, and what is public of the training."""
+"""One client's update as an attacker holds it: values at some positions, and public facts of the training."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ class ObservedUpdate:
     sample_shape: tuple[int, ...]
     classes: int
     noise_deviation: float | FloatVector = 0.0
-    """Of the noise, and of what encryption rounded, on known values of ``change``, of all or of each (P,); 0 where
-    values are exact. Public, as a method's settings are."""
+    """The deviation of the noise, and of rounding by encryption, on known values of ``change``.
+
+    It is one number for all values, or (P,) for each; 0 where values are exact. It is public, as a method's
+    settings are.
+    """
     value_range: tuple[float, float] = (0.0, 1.0)
     """Of a sample's features; public, as the normalisation is."""
 
@@ -90,7 +93,7 @@ class ObservedUpdate:
 
     @property
     def gradient(self) -> FloatVector:
-        """The mean gradient (P,) that SGD would need to change the model so, if it were the same in every step.
+        """The mean gradient (P,) that SGD would need for this change, if it were the same in every step.
 
         That is the gradient itself where there was one step.
         """

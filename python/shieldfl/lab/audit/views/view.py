@@ -117,18 +117,24 @@ class Delivery:
 class Record:
     deliveries: list[Delivery] = field(default_factory=list)
     models: dict[tuple[str, int], FloatVector] = field(default_factory=dict)
-    """By client or aggregator, and round: the global parameters (P,) that the role has when that round begins; no entry
-    for a role that never has them. The model behind the last round stands under the round that would come next."""
+    """By client or aggregator, and round: the global parameters (P,) that the role has when the round begins.
+
+    A role that never has them has no entry. The model behind the last round stands under the round that would
+    come next.
+    """
     authority_has: set[int] = field(default_factory=set)
     """Rounds that begin with models of the key authority: of every client the one that it is sent."""
     own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
     """By client and round: what its training gave, which that client alone has."""
     own_shares: dict[tuple[int, int], Floats] = field(default_factory=dict)
-    """By client and round: what its part of a sum with noise comes to in the mean (P,), where it adds a share of that
-    to what it encrypts: clipped and with the share, which that client alone has."""
+    """By client and round: what its part of a sum with noise comes to in the mean, (P,).
+
+    Such a client adds a share of the noise to what it encrypts. The part is clipped and has the share in it,
+    and that client alone has the part.
+    """
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
     deviations: dict[tuple[int, int], float] = field(default_factory=dict)
-    """By client and round: of the noise on what it discloses as noised, as settings that everybody knows tell it."""
+    """By client and round: the noise's deviation on what it discloses as noised, told by public settings."""
     participants: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """By round: clients that went through the whole of it."""
     round: int = 0
@@ -274,7 +280,7 @@ class KnownChange:
 
     round: int
     clients: tuple[int, ...]
-    """Whose; the values are the mean over them, at each position over those of them that sent a value there."""
+    """Whose change it is. Each position has the mean over those of them that sent a value there."""
     change: FloatVector
     """(P,); 0 where nothing is known."""
     known: Flags
@@ -282,9 +288,9 @@ class KnownChange:
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
     synthetic: bool
-    """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
+    """Whether all of them trained on synthetic data alone in this round, so that no own samples are in it."""
     deviation: FloatVector
-    """Of what each value (P,) is off by: of the clients' noise, and because they rounded values to encrypt them."""
+    """By what each value (P,) is off, from the clients' noise and from their rounding to encrypt values."""
 
 
 class View:
@@ -298,7 +304,7 @@ class View:
         self._roles = {party.role, *(client_name(index) for index in self.clients)}
         bits = method.own_settings.get("fraction_bits")
         self._rounding = 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
-        """The deviation of one client's encrypted value, which is even within a step; 0 where steps are not stated.
+        """The deviation of a client's encrypted value, which is even within a step; 0 if no steps are stated.
 
         They are not of values with shares of noise, next to which rounding is nothing."""
 
@@ -369,7 +375,7 @@ class View:
         yield from self._from_sums()
 
     def _numbers(self, delivery: Delivery, client: int) -> tuple[Flags, FloatVector] | None:
-        """Return the positions (P,) of the numbers that a message of this client has, and these; None for another."""
+        """Return the positions (P,) of the numbers in a message of this client, and these; else None."""
         disclosure = self._record.disclosures.get((client, delivery.round))
         if delivery.step != "receive" or client not in delivery.details[1:] or disclosure is None:
             return None
@@ -380,7 +386,7 @@ class View:
         return _placed(np.frombuffer(message[part], np.float32), disclosure, self._method)
 
     def _from_sums(self) -> Iterator[KnownChange]:
-        """Yield the mean over the clients of a sum that are not the party's own, from the models before and after."""
+        """Yield a sum's mean over clients that are not the party's own, from the models before and after."""
         for number, participants in sorted(self._record.participants.items()):
             before, after = self.model(number), self.model(number + 1)
             if self.victim not in participants or before is None or after is None:
@@ -540,7 +546,7 @@ def recorded_run(
 
 @lru_cache(maxsize=4)
 def _made_synthetic(*samples: Any, **how: Any) -> LabelledSamples:
-    """Make them once for all federations on the same tensors: it takes a hundred times as long as a federation."""
+    """Make samples once for federations on the same tensors: it takes a hundred times a federation's time."""
     made = fit_synthetic_data(*samples, **how, seed=0)
     return made.features, made.labels
 
