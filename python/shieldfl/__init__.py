@@ -1,8 +1,8 @@
 """Protected federated averaging at about the cost of plain averaging.
 
 This package imports neither torch nor scikit-learn: masks, encryption and the key authority need NumPy alone.
-The training side lives in ``shieldfl.methods`` and ``shieldfl.lab.simulation``. Read ``rounds/driver.py``
-first.
+The training side lives in ``shieldfl.methods`` and ``shieldfl.lab.simulation``.
+Read ``rounds/driver.py`` first.
 """
 
 from importlib import import_module

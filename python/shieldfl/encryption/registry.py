@@ -202,10 +202,7 @@ class SchemeTotal(_Ciphertext):
 
     @property
     def named_clients(self) -> tuple[int, ...]:
-        """The numbers of those who are in it, where clients enrol.
-
-        Empty elsewhere, where nothing says who is.
-        """
+        """Where clients enrol, the numbers of those who are in it; empty elsewhere."""
         return tuple(client for client, _ in self.participants) if self._core_request else ()
 
     def is_for(self, purpose: str) -> bool:
@@ -500,10 +497,7 @@ Fact = bool | int | float | str
 
 
 class Scheme:
-    """An encryption scheme: what others ask for instead of its name.
-
-    Its module makes one object of a subclass.
-    """
+    """An encryption scheme, asked for instead of its name: its module makes one object of a subclass."""
 
     long_answers: ClassVar[bool] = False
     """Where clients enrol, whether an answer is as long as its total.
@@ -669,10 +663,7 @@ REGISTRY: dict[str, Scheme] = {}
 
 
 def scheme_of(one: Any) -> Scheme:
-    """Return the scheme of parameters, a public key or a client's key.
-
-    Raises ParameterError for what is neither.
-    """
+    """Return the scheme of parameters, a public or a client's key; ParameterError for what is neither."""
     own = one.public_key if isinstance(one, ClientKey) else one
     for scheme in reversed(REGISTRY.values()):  # one that is added may derive from another's classes
         if isinstance(own, (scheme.Parameters, scheme.PublicKey)):

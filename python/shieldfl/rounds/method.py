@@ -198,10 +198,7 @@ class Method:
     phases: tuple[Phase, ...]
     """Every phase that a round may have, in order; settings may leave some of the class's out."""
     purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
-    """What is encrypted, and how: parameters by purpose, ``"update"`` among them.
-
-    Nothing for a method without keys.
-    """
+    """What is encrypted, and how: parameters by purpose, ``"update"`` first; none for a method without keys."""
 
     shares_buffers: bool = True
     """Whether the global model has the model's buffers; else each client keeps its own."""
@@ -210,10 +207,7 @@ class Method:
     aggregator_kind: Callable[..., CollectingAggregator]
     """Makes the aggregator of method, context and weights."""
     rule_kind: Callable[..., OpeningRule]
-    """Makes what opened sums make of the model, of method, context and initial global model.
-
-    With keys alone.
-    """
+    """Makes, of method, context and first model, what opened sums make of the model; None without keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         self.name = name
@@ -583,10 +577,7 @@ class Method:
         return Account(self.notes, self.delta)
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Return the phases of a round that starts from this model.
-
-        What was agreed on before travels with it.
-        """
+        """Return the phases of a round from this model, with which what was agreed on before travels."""
         return self.phases
 
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:

@@ -185,10 +185,7 @@ def _on_cores(work: FloatVector, fleet: Fleet, serial: float) -> FloatVector:
 
 
 def speedup(cores: Any, serial: float) -> FloatVector:
-    """Return how many times faster ``cores`` cores are than one, by Amdahl's law.
-
-    Below one core, the part of it.
-    """
+    """Return how many times faster ``cores`` cores are than one: Amdahl's law; below one, the part of it."""
     count = np.asarray(cores, dtype=np.float64)
     more: FloatVector = 1.0 / (serial + (1.0 - serial) / np.maximum(count, 1.0))
     return np.minimum(count, more)
@@ -314,10 +311,7 @@ _SMALLEST_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class SensitivityCurve:
-    """Cumulated share of the sensitivity over the share of positions, most sensitive first.
-
-    Both from 0 to 1.
-    """
+    """Cumulated share of the sensitivity by share of positions, most sensitive first; both from 0 to 1."""
 
     position_shares: tuple[float, ...]
     sensitivity_shares: tuple[float, ...]
@@ -344,10 +338,7 @@ class SensitivityCurve:
         return ratios
 
     def best_ratio(self, cost_weight: float = 1.0) -> float:
-        """Return the share of positions whose gain exceeds their cost: what eq.
-
-        9 chooses without constraints.
-        """
+        """Return the share of positions whose gain exceeds their cost: the choice of eq. 9, unconstrained."""
         widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
         return float(widths[gains > cost_weight * widths].sum())
 

@@ -148,10 +148,7 @@ class SelectiveShieldSettings(FixedPoint):
 
     @property
     def has_discrete_noise(self) -> bool:
-        """Whether discrete noise is added.
-
-        While a target epsilon is not resolved to a multiplier, it is not.
-        """
+        """Whether discrete noise is added: not while a target epsilon is not resolved to a multiplier."""
         return self.noise_distribution == "discrete-gaussian" and self.noise_multiplier > 0.0
 
     def threshold_of(self, client: int) -> float:
@@ -238,8 +235,7 @@ class SelectiveShieldClient(TrainingClient):
         return 0.0 <= self._threshold < 1.0
 
     def _tells(self, part: str) -> bool:
-        # Under a threshold that decides alone, what is left of positions follows from the zone, which others
-        # chose.
+        # Under a threshold that decides alone, what is left of positions follows from the zone of others.
         return super()._tells(part) and (part not in ("mask", "positions") or self._chooses_by_data)
 
     def _update_parts(self, answer: Message) -> dict[str, bytes]:
