@@ -7,10 +7,9 @@ import contextlib
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun
+from methods.method_conformance import SteppedRun, assert_same_models
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority_service.authority_client import AuthorityClient, SeveralAuthorities
 from shieldfl.authority_service.certificates import (
@@ -120,10 +119,7 @@ def check_equals_embedded(client, variant):
     for participants in ([0, 1, 2, 3], [0, 1, 3], [1, 2, 3]):
         for each in (run, embedded):
             each.run_round(participants)
-        for index in participants:
-            own, other = run.merged(index), embedded.merged(index)
-            np.testing.assert_array_equal(own.parameters, other.parameters)
-            np.testing.assert_array_equal(own.buffers, other.buffers)
+        assert_same_models(run, embedded, participants)
     events = [set(each.authority.report().events) for each in (run, embedded)]
     assert events[0] == events[1] != set()
 
