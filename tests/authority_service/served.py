@@ -7,6 +7,7 @@ import contextlib
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 
 from methods.method_conformance import SteppedRun, assert_same_models
@@ -85,6 +86,27 @@ class Served:
 
 
 @contextlib.contextmanager
+def unfinished_body(one, pieces):
+    """Send an aggregator's body, of which what follows these pieces comes only at the end."""
+    go_on = threading.Event()
+
+    def body():
+        yield from pieces
+        go_on.wait(45.0)
+
+    def hold():
+        httpx.post(f"{one.url}/v1/sessions", content=body(), verify=tls_of(one.folder), timeout=60.0)
+
+    held = threading.Thread(target=hold)
+    held.start()
+    try:
+        yield
+    finally:
+        go_on.set()
+        held.join()
+
+
+@contextlib.contextmanager
 def served(folder):
     one = Served(folder)
     try:
@@ -132,6 +154,12 @@ def variant_of(label, opener):
 (KAHE,) = opened_by_clients([labelled("full-he")])
 KEYS = [ClientIdentity(bytes([index]) * 32) for index in range(1, 5)]
 """Of four clients that an authority may know."""
+
+
+def with_clinics(folder):
+    for index, key in enumerate(KEYS):
+        folder.registry.register(f"clinic-{index}", key.public_key)
+    return folder
 
 
 def signed(setup, index, message):
