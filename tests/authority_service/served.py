@@ -78,32 +78,31 @@ class Served:
         options = {"timeout_seconds": 20.0, "pause_seconds": 0.01} | options
         return AuthorityClient(url or self.url, tls_of(self.folder, name), self.service.public_key, **options)
 
+    @contextlib.contextmanager
+    def unfinished_body(self, pieces):
+        """Send an aggregator's body, of which what follows these pieces comes only at the end."""
+        go_on = threading.Event()
+
+        def body():
+            yield from pieces
+            go_on.wait(45.0)
+
+        def hold():
+            httpx.post(f"{self.url}/v1/sessions", content=body(), verify=tls_of(self.folder), timeout=60.0)
+
+        held = threading.Thread(target=hold)
+        held.start()
+        try:
+            yield
+        finally:
+            go_on.set()
+            held.join()
+
     def end(self):
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(20.0)
         assert not self._thread.is_alive()
         self.service.close()
-
-
-@contextlib.contextmanager
-def unfinished_body(one, pieces):
-    """Send an aggregator's body, of which what follows these pieces comes only at the end."""
-    go_on = threading.Event()
-
-    def body():
-        yield from pieces
-        go_on.wait(45.0)
-
-    def hold():
-        httpx.post(f"{one.url}/v1/sessions", content=body(), verify=tls_of(one.folder), timeout=60.0)
-
-    held = threading.Thread(target=hold)
-    held.start()
-    try:
-        yield
-    finally:
-        go_on.set()
-        held.join()
 
 
 @contextlib.contextmanager

@@ -15,16 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from authority_service.served import (
-    ANY,
-    KAHE,
-    PASSPHRASE,
-    made_folder,
-    served,
-    served_run,
-    tls_of,
-    unfinished_body,
-)
+from authority_service.served import ANY, KAHE, PASSPHRASE, made_folder, served, served_run, tls_of
 from authority_service.test_served_process import Process
 from shieldfl.authority.message import Message
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
@@ -194,7 +185,7 @@ def test_bodies_of_all_requests_together_are_bounded(tmp_path, monkeypatch):
     with served(folder) as one, one.client("other", attempts=2, pause_seconds=0.0) as other:
         run = served_run(other, KAHE)
         whole, most = bytes(2**20), 2**20 + 2**17
-        with unfinished_body(one, itertools.repeat(whole[: 2**16], most // 2**16)):
+        with one.unfinished_body(itertools.repeat(whole[: 2**16], most // 2**16)):
             deadline = time.monotonic() + 30.0
             # A body that comes meanwhile could be the one that is taken, and this one refused.
             while bodies[0].counted_bytes < 2**20:

@@ -23,7 +23,6 @@ from authority_service.served import (
     served_run,
     signed,
     tls_of,
-    unfinished_body,
 )
 from methods.stored_run import asked_over, closed_over, same_in_every_round
 from methods.variants import labelled
@@ -529,7 +528,7 @@ def test_a_disk_that_fails_in_an_enrolment_makes_no_client_two(strict, monkeypat
 
 
 def test_a_slow_body_of_one_aggregator_lets_another_begin(folder):
-    with served(folder) as one, one.client("other") as other, unfinished_body(one, [b"SHMS"]):
+    with served(folder) as one, one.client("other") as other, one.unfinished_body([b"SHMS"]):
         assert served_run(other, KAHE).authority.newest_model()
 
 
