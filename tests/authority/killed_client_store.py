@@ -9,9 +9,10 @@ from itertools import count
 from pathlib import Path
 
 from authority.client_store_cases import PUBLIC_KEY, encrypt, kept, opened
+from authority.killed_store import start_each_until_killed
 
 
-def send_until_killed(path):
+def send_until_killed(path, _):
     with opened(path) as store:
         # The newest that was made may have left, or not: it is made again, of the same values.
         for number in count(max(1, store.round(PUBLIC_KEY))):
@@ -22,15 +23,5 @@ def send_until_killed(path):
             os.write(1, f"answer {number} {hashlib.sha256(frame).hexdigest()}\n".encode())
 
 
-def main(path):
-    for _ in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            send_until_killed(path)
-        os.write(1, f"started {child}\n".encode())
-        _, status = os.wait()
-        os.write(1, f"ended {os.waitstatus_to_exitcode(status)}\n".encode())
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    start_each_until_killed(send_until_killed, Path(sys.argv[1]))

@@ -24,15 +24,15 @@ def answer_until_killed(path, first):
             os.write(1, f"answer {number} {answer.hex()}\n".encode())
 
 
-def main(path):
+def start_each_until_killed(run_until_killed, path):
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            answer_until_killed(path, int(line))
+            run_until_killed(path, int(line))
         os.write(1, f"started {child}\n".encode())
         _, status = os.wait()
         os.write(1, f"ended {os.waitstatus_to_exitcode(status)}\n".encode())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    start_each_until_killed(answer_until_killed, Path(sys.argv[1]))

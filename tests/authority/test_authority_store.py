@@ -400,11 +400,3 @@ def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there
         database.commit()
     with pytest.raises(WireFormatError, match="of the records of kind 'grant' there are 1 missing"):
         opened(path)
-
-
-def test_the_grant_of_who_opens_ends_enrolment_where_it_comes_last(store):
-    store.keep_enrolment_key(b"key")
-    store.grant_opener([SESSION], Grant(b"of the opener"), clients=len(CLIENTS))
-    assert store.keep_enrolment_key(None) is None
-    with pytest.raises(PolicyError, match="enrolment has ended"):
-        store.enrol(SESSION, {20: ClientKey(0, key_of(20))})

@@ -34,80 +34,51 @@ def store(path):
         yield store
 
 
-def test_clients_that_are_new_processes_each_time_go_through_a_session(tmp_path):
-    """Each step opens the store anew: enrolment, its answer, two rounds, and what opens them."""
-    authority = sf.KeyAuthority(PARAMETERS, min_clients=3)
-    public_key = authority.public_key
-    paths = [tmp_path / f"client {number}" for number in range(3)]
-    for number, path in enumerate(paths):
-        with ClientStore.create(path, KEY) as store:
-            with pytest.raises(PolicyError, match="no key of the session: enrol first"):
-                store.encrypt(public_key, update(), round=1)
-            (request,) = store.enrol(public_key, f"clinic-{number}")
+@pytest.mark.parametrize(
+    ("scheme", "parameters", "count"),
+    [(kahe, PARAMETERS, 1), (kahe, PARAMETERS, 2), (pads, pads.Parameters(max_clients=8), 2)],
+)
+def test_clients_that_are_new_processes_each_time_go_through_a_session(tmp_path, scheme, parameters, count):
+    """Each step opens the store anew: enrolment, the answers of one or two authorities, two rounds, what opens them."""
+    owners = [AuthoritySecrets() for _ in range(count)]
+    group = AuthorityGroup(tuple(one.identity for one in owners)) if count > 1 else owners[0].identity
+    public_key = session_key(parameters, group, 2)
+    authorities = [SumKeyAuthority(parameters, 2, owner=owner, public_key=public_key) for owner in owners]
+    clients = {client: tmp_path / f"client {client}" for client in ("clinic-0", 1)}
+    for client, path in clients.items():
+        with ClientStore.create(path, KEY) as store, pytest.raises(PolicyError, match="enrol first"):
+            store.encrypt(public_key, update(), round=1)
         with opened(path) as store:
-            assert store.enrol(public_key, f"clinic-{number}") == [request]  # it was lost on the way
-            with pytest.raises(PolicyError, match="granted no answers"):
-                store.opening_keys(public_key)
-        authority.accept(request)
-        with opened(path) as store:
-            with pytest.raises(KeyMismatchError, match="another client or session"):
-                store.take_grant(public_key, bytes(60))
-            store.take_grant(public_key, authority.grant(f"clinic-{number}"))
-            store.take_grant(public_key, authority.grant(f"clinic-{number}"))
-            with pytest.raises(PolicyError, match="has a key in this store"):
-                store.enrol(public_key, f"clinic-{number}")
-    for round_number in (1, 2):
-        aggregator = kahe.Aggregator(public_key, 1, round=round_number)
-        updates = [update(10 * round_number + number) for number in range(3)]
-        for path, values in zip(paths, updates, strict=True):
+            pinned = type(public_key).from_bytes(public_key.to_bytes())
+            requests = store.enrol(pinned, client, group)
+        for authority, request in zip(authorities[::-1], requests[::-1], strict=True):
+            with opened(path) as store:
+                assert store.enrol(public_key, client) == requests  # they were lost on the way
+                with pytest.raises(PolicyError, match="granted no answers"):
+                    store.opening_keys(public_key)
+            authority.accept(request)
+            with opened(path) as store:
+                with pytest.raises(KeyMismatchError, match="another client or session"):
+                    store.take_grant(public_key, bytes(60))
+                store.take_grant(public_key, authority.grant(client))
+                store.take_grant(public_key, authority.grant(client))
+        with opened(path) as store, pytest.raises(PolicyError, match="has a key in this store"):
+            store.enrol(public_key, client)
+    for round_number in (1, 3):
+        aggregator = scheme.Aggregator(public_key, 1, round=round_number)
+        updates = [update(10 * round_number + number) for number in range(2)]
+        for path, values in zip(clients.values(), updates, strict=True):
             with opened(path) as store:
                 aggregator.add(store.encrypt(public_key, values, round=round_number))
         total = aggregator.total()
-        answer = authority.sum_key(total.request())
-        for path in paths:
+        answers = [authority.sum_key(total.request()) for authority in authorities]
+        for path in clients.values():
             with opened(path) as store:
-                sums = store.open(public_key, total, answer)
+                sums = store.open(public_key, total, answers if count > 1 else answers[0])
+                if count > 1:
+                    with pytest.raises(ParameterError, match="each of which has to answer"):
+                        store.open(public_key, total, answers[:1])
             np.testing.assert_array_equal(sums, np.sum(updates, axis=0, dtype=np.float64))
-
-
-@pytest.mark.parametrize(
-    ("scheme", "parameters"), [(kahe, PARAMETERS), (pads, pads.Parameters(max_clients=8))]
-)
-def test_a_session_of_several_authorities_takes_the_requests_and_grants_of_each(tmp_path, scheme, parameters):
-    owners = [AuthoritySecrets() for _ in range(2)]
-    group = AuthorityGroup(tuple(owner.identity for owner in owners))
-    public_key = session_key(parameters, group, 2)
-    authorities = [SumKeyAuthority(parameters, 2, owner=owner, public_key=public_key) for owner in owners]
-    paths = [tmp_path / f"client {number}" for number in range(2)]
-    for number, path in enumerate(paths):
-        ClientStore.create(path, KEY).close()
-        with opened(path) as store:
-            pinned = type(public_key).from_bytes(public_key.to_bytes())
-            requests = store.enrol(pinned, number, group)
-        for authority, request in zip(authorities[::-1], requests[::-1], strict=True):
-            authority.accept(request)
-            with opened(path) as store:
-                assert store.enrol(public_key, number) == requests
-                with pytest.raises(PolicyError, match="granted no answers"):
-                    store.opening_keys(public_key)
-                store.take_grant(public_key, authority.grant(number))
-                store.take_grant(public_key, authority.grant(number))
-        with opened(path) as store, pytest.raises(PolicyError, match="has a key in this store"):
-            store.enrol(public_key, number)
-    updates = [update(number) for number in range(2)]
-    aggregator = scheme.Aggregator(public_key, 1, round=3)
-    for path, values in zip(paths, updates, strict=True):
-        with opened(path) as store:
-            aggregator.add(store.encrypt(public_key, values, round=3))
-    total = aggregator.total()
-    answers = [authority.sum_key(total.request()) for authority in authorities]
-    for path in paths:
-        with opened(path) as store:
-            np.testing.assert_array_equal(
-                store.open(public_key, total, answers), np.sum(updates, axis=0, dtype=np.float64)
-            )
-            with pytest.raises(ParameterError, match="each of which has to answer"):
-                store.open(public_key, total, answers[:1])
 
 
 def test_the_same_values_get_the_same_bytes_and_no_others_a_frame(store, path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from authority_service.served import ANY, KEYS, made_folder
+from authority_service.served import ANY, made_folder, with_clinics
 from authority_service.test_served_process import Process, command_with_key
 
 
@@ -32,12 +32,6 @@ def folders(tmp_path):
     return [
         with_clinics(made_folder(tmp_path / name, min_clients=2)) for name in ("first", "second", "third")
     ]
-
-
-def with_clinics(folder):
-    for index, key in enumerate(KEYS):
-        folder.registry.register(f"clinic-{index}", key.public_key)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import contextlib
 import threading
 from pathlib import Path
 
-import numpy as np
+import httpx
 import pytest
 
-from methods.method_conformance import SteppedRun
+from methods.method_conformance import SteppedRun, assert_same_models
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority_service.authority_client import AuthorityClient, SeveralAuthorities
 from shieldfl.authority_service.certificates import (
@@ -78,6 +78,26 @@ class Served:
         options = {"timeout_seconds": 20.0, "pause_seconds": 0.01} | options
         return AuthorityClient(url or self.url, tls_of(self.folder, name), self.service.public_key, **options)
 
+    @contextlib.contextmanager
+    def unfinished_body(self, pieces):
+        """Send an aggregator's body, of which what follows these pieces comes only at the end."""
+        go_on = threading.Event()
+
+        def body():
+            yield from pieces
+            go_on.wait(45.0)
+
+        def hold():
+            httpx.post(f"{self.url}/v1/sessions", content=body(), verify=tls_of(self.folder), timeout=60.0)
+
+        held = threading.Thread(target=hold)
+        held.start()
+        try:
+            yield
+        finally:
+            go_on.set()
+            held.join()
+
     def end(self):
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(20.0)
@@ -120,10 +140,7 @@ def check_equals_embedded(client, variant):
     for participants in ([0, 1, 2, 3], [0, 1, 3], [1, 2, 3]):
         for each in (run, embedded):
             each.run_round(participants)
-        for index in participants:
-            own, other = run.merged(index), embedded.merged(index)
-            np.testing.assert_array_equal(own.parameters, other.parameters)
-            np.testing.assert_array_equal(own.buffers, other.buffers)
+        assert_same_models(run, embedded, participants)
     events = [set(each.authority.report().events) for each in (run, embedded)]
     assert events[0] == events[1] != set()
 
@@ -136,6 +153,12 @@ def variant_of(label, opener):
 (KAHE,) = opened_by_clients([labelled("full-he")])
 KEYS = [ClientIdentity(bytes([index]) * 32) for index in range(1, 5)]
 """Of four clients that an authority may know."""
+
+
+def with_clinics(folder):
+    for index, key in enumerate(KEYS):
+        folder.registry.register(f"clinic-{index}", key.public_key)
+    return folder
 
 
 def signed(setup, index, message):

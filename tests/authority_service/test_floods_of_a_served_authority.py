@@ -185,19 +185,7 @@ def test_bodies_of_all_requests_together_are_bounded(tmp_path, monkeypatch):
     with served(folder) as one, one.client("other", attempts=2, pause_seconds=0.0) as other:
         run = served_run(other, KAHE)
         whole, most = bytes(2**20), 2**20 + 2**17
-        body = itertools.repeat(whole[: 2**16], most // 2**16)
-        go_on = threading.Event()
-
-        def large():
-            yield from body
-            go_on.wait(45.0)
-
-        def hold():
-            httpx.post(f"{one.url}/v1/sessions", content=large(), verify=tls_of(folder), timeout=60.0)
-
-        held = threading.Thread(target=hold)
-        held.start()
-        try:
+        with one.unfinished_body(itertools.repeat(whole[: 2**16], most // 2**16)):
             deadline = time.monotonic() + 30.0
             # A body that comes meanwhile could be the one that is taken, and this one refused.
             while bodies[0].counted_bytes < 2**20:
@@ -207,9 +195,6 @@ def test_bodies_of_all_requests_together_are_bounded(tmp_path, monkeypatch):
             assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
             assert answer.json()["error"] == "UnreachableError"
             run.run_round()  # small bodies are answered
-        finally:
-            go_on.set()
-            held.join()
         assert post(one, folder, bytes(2**18)).status_code == 400
         assert one.service.open_sessions == 1
 

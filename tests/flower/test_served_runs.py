@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from authority_service.served import KEYS, made_folder, served
+from authority_service.served import made_folder, served, with_clinics
 from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import ALL, VectorRun
 from privacy.seeded_draws import noise_from_seeds
@@ -31,10 +31,7 @@ def deployed(monkeypatch):
 
 @pytest.fixture
 def strict(tmp_path):
-    made = made_folder(tmp_path / "authority")
-    for index, key in enumerate(KEYS):
-        made.registry.register(f"clinic-{index}", key.public_key)
-    return made
+    return with_clinics(made_folder(tmp_path / "authority"))
 
 
 class Deployment:
@@ -88,14 +85,6 @@ def _pem(number):
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-@pytest.mark.every_run("dict-pfl-", "full-he-aggregator")
-@pytest.mark.parametrize(("method", "opener"), [("full-he", ""), ("full-he", "aggregator"), ("dict-pfl", "")])
-def test_a_deployed_run_comes_to_the_model_of_an_embedded_one(strict, tmp_path, method, opener):
-    with served(strict) as one:
-        deployment = Deployment(one, tmp_path / "nodes", method=method, opener=opener)
-        deployment.check_model()
 
 
 @pytest.mark.parametrize("opener", ["", "aggregator"])
@@ -244,11 +233,7 @@ def test_a_server_that_changes_what_the_authority_signed_gets_no_update(strict, 
 
 @pytest.fixture
 def folders(tmp_path):
-    made = [made_folder(tmp_path / name) for name in ("first", "second")]
-    for folder in made:
-        for index, key in enumerate(KEYS):
-            folder.registry.register(f"clinic-{index}", key.public_key)
-    return made
+    return [with_clinics(made_folder(tmp_path / name)) for name in ("first", "second")]
 
 
 class JointDeployment(Deployment):
@@ -272,10 +257,11 @@ class JointDeployment(Deployment):
 
 @pytest.mark.every_run("dict-pfl-", "full-he-aggregator")
 @pytest.mark.parametrize(("method", "opener"), [("full-he", ""), ("full-he", "aggregator"), ("dict-pfl", "")])
-def test_a_run_of_two_authorities_comes_to_the_model_of_one(folders, tmp_path, method, opener):
+@pytest.mark.parametrize("kind", [Deployment, JointDeployment])
+def test_a_deployed_run_comes_to_the_model_of_an_embedded_one(folders, tmp_path, kind, method, opener):
     with served(folders[0]) as first, served(folders[1]) as second:
-        deployment = JointDeployment([first, second], tmp_path / "nodes", method=method, opener=opener)
-        deployment.check_model()
+        services = first if kind is Deployment else [first, second]
+        kind(services, tmp_path / "nodes", method=method, opener=opener).check_model()
 
 
 def test_a_run_is_of_those_authorities_that_nodes_pin(folders, tmp_path):

@@ -392,8 +392,7 @@ def test_left_open_the_server_opens_and_has_the_model(method, caplog):
 @pytest.mark.parametrize("case", SERVER_CANNOT_OPEN)
 def test_left_open_methods_whose_sums_a_server_cannot_open_keep_their_own_rule(case):
     method, settings = SERVER_CANNOT_OPEN[case]
-    run = unset(method=method, rounds=1)
-    run.config |= {f"shieldfl.{name}": value for name, value in settings.items()}
+    run = unset(method=method, rounds=1, **settings)
     run.start()
     opener = run.strategy.session.method.opener
     assert opener == ("clients" if method == "dict-pfl" else "authority")

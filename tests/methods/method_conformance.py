@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
 from shieldfl.authority.message import Message, Part
@@ -15,6 +17,9 @@ from shieldfl.rounds.plan import GlobalModel
 from shieldfl.testing import conformance
 
 __all__ = ["SteppedRun", "contraction", "initial_model", "resigned", "signed_answer"]
+
+SOME_ABSENT = ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3])
+"""Who takes part in the rounds of a short run."""
 
 
 def initial_model(size: int = PARAMETERS) -> GlobalModel:
@@ -59,6 +64,21 @@ class SteppedRun(conformance.SteppedRun):
             "paillier": paillier.CiphertextBatch,
         }
         return batches[scheme_of(self.reader.check.parameters[purpose]).name].from_bytes(frame)
+
+
+def assert_same_models(one: SteppedRun, other: SteppedRun, clients: Iterable[int] = range(4)) -> None:
+    for client in clients:
+        own, theirs = one.merged(client), other.merged(client)
+        np.testing.assert_array_equal(own.parameters, theirs.parameters)
+        np.testing.assert_array_equal(own.buffers, theirs.buffers)
+
+
+def check_alike(one: SteppedRun, other: SteppedRun, rounds: Iterable[list[int]]) -> None:
+    """Run these rounds in both, which come to the same models."""
+    for participants in rounds:
+        for run in (one, other):
+            run.run_round(participants)
+    assert_same_models(one, other)
 
 
 def run_of(label: str, **changes: Any) -> SteppedRun:

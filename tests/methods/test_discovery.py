@@ -66,26 +66,22 @@ def test_a_method_that_cannot_be_loaded_is_named_with_its_error_and_the_rest_wor
     assert method_class("fedavg") is FedAvg
 
 
-def test_two_methods_of_one_name_are_refused_and_the_rest_works(monkeypatch):
-    offer(monkeypatch, "full-he", Offered)
-    with pytest.raises(
-        ParameterError, match=r"more than one method 'full-he', .*FullEncryption.* and test:full-he"
-    ):
-        method_class("full-he")
+NO_METHOD = "no class that derives from Method"
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "words"),
+    [
+        *(("offered", made, NO_METHOD) for made in (object(), dict, Offered.aggregator_sees)),
+        ("full-he", Offered, "more than one method 'full-he', .*FullEncryption.* and test:full-he"),
+        ("other", Offered, "Offered says nothing of the name 'other'"),
+    ],
+)
+def test_what_is_no_method_of_its_name_is_refused_and_the_rest_works(monkeypatch, name, made, words):
+    offer(monkeypatch, name, made)
+    with pytest.raises(ParameterError, match=words):
+        method_class(name)
     assert method_class("plain-he").named("plain-he").settings.encryption == "paillier-single"
-
-
-@pytest.mark.parametrize("made", [object(), dict, Offered.aggregator_sees])
-def test_what_is_no_method_is_refused(monkeypatch, made):
-    offer(monkeypatch, "offered", made)
-    with pytest.raises(ParameterError, match="no class that derives from Method"):
-        method_class("offered")
-
-
-def test_a_class_is_found_under_its_own_names_alone(monkeypatch):
-    offer(monkeypatch, "other", Offered)
-    with pytest.raises(ParameterError, match="Offered says nothing of the name 'other'"):
-        method_class("other")
 
 
 @dataclass

@@ -265,20 +265,13 @@ def test_decrypted_values_beyond_a_narrow_dtype_become_infinite_without_a_warnin
             assert np.isinf(np.asarray(layout.replaced(model, np.array([value]))["w"])).all()
 
 
-class Everything(nn.Module):
+class Everything(WithExtraState):
     """A model with all that stays apart: a count, a frozen layer, and extra state that is no array."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__({"seen": [1]})
         self.norm, self.frozen = nn.BatchNorm1d(2), nn.Linear(2, 2).requires_grad_(False)
         self.tied = self.frozen
-        self.extra = {"seen": [1]}
-
-    def get_extra_state(self):
-        return self.extra
-
-    def set_extra_state(self, state):
-        self.extra = state
 
 
 @pytest.mark.parametrize("change", ["moved", "replaced"])

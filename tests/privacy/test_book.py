@@ -129,36 +129,26 @@ def test_parts_that_are_readable_are_named_once():
 OF_SUM = NoiseOfSum("skellam", 3, 400, 1200, 5, -100.0)
 
 
+CLIENT = Noise(2.0, "client")
+NO_EVENTS = ("upload", None, NOISE, object(), NoisedUpload(1, 0, None), DataRelease("1.0"))
+NOISE_OF_OTHERS = (NoiseShareUpload(1, 0, NOISE), NoisedUpload(1, 0, OF_SUM), EncryptedUpload(1, 0, OF_SUM))
+OF_ANOTHER_UNIT = (NoisedUpload(1, 1, CLIENT), EncryptedUpload(1, 1, CLIENT), ClientsDrawn(4, CLIENT))
+
+
 @pytest.mark.parametrize(
-    "event",
+    ("event", "words"),
     [
-        *("upload", None, NOISE, object(), NoisedUpload(1, 0, None), DataRelease("1.0")),
-        # Noise of a sum is of sums alone.
-        *(NoiseShareUpload(1, 0, NOISE), NoisedUpload(1, 0, OF_SUM), EncryptedUpload(1, 0, OF_SUM)),
+        *((event, "no privacy event|what noise it had") for event in (*NO_EVENTS, *NOISE_OF_OTHERS)),
+        *((event, "do not add up") for event in OF_ANOTHER_UNIT),
     ],
 )
-def test_an_unknown_event_is_refused(event):
+def test_an_event_that_is_none_or_of_another_unit_is_refused(event, words):
     book = PrivacyBook([NOISED])
     before = book.spent(DELTA)
-    with pytest.raises(ParameterError):
+    with pytest.raises(ParameterError, match=words):
         book.add(event)
     assert book.all == (NOISED,)
     assert book.spent(DELTA) == before
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        NoisedUpload(1, 1, Noise(1.0, "client")),
-        EncryptedUpload(1, 1, Noise(1.0, "client")),
-        ClientsDrawn(4, Noise(1.0, "client")),
-    ],
-)
-def test_noise_of_two_units_is_no_figure_of_either(event):
-    book = PrivacyBook([NOISED])
-    with pytest.raises(ParameterError, match="do not add up"):
-        book.add(event)
-    assert book.spent(DELTA).of_noise == ONCE
 
 
 def test_noise_needs_a_delta():
@@ -198,9 +188,6 @@ def test_what_is_encrypted_and_what_is_readable_of_one_release_is_charged_once()
     assert spent(hidden, NoisedUpload(1, 0, replace(NOISE, multiplier=2.0))).of_noise > ONCE
     assert spent(hidden, NoisedUpload(2, 0, NOISE)).of_noise == twice
     assert spent(hidden, NoisedUpload(1, 1, NOISE)).of_noise == ONCE
-
-
-CLIENT = Noise(2.0, "client")
 
 
 together = CLIENT.added_by

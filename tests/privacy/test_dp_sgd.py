@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -254,27 +255,22 @@ def test_divergence_is_reported_and_leaves_the_model_as_it_was(
     assert flatten(network).tobytes() == before
 
 
-class Centred(nn.Module):
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return values - values.mean(dim=0)
+class Computed(nn.Module):
+    """What a function makes of a batch."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.forward = function
 
 
-class BatchNormed(nn.Module):
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return nn.functional.batch_norm(values.flatten(1), None, None, training=True)
+def centred(values: torch.Tensor) -> torch.Tensor:
+    return values - values.mean(dim=0)
 
 
-class Attending(nn.Module):
+def attended(values: torch.Tensor) -> torch.Tensor:
     """Attention among the samples of a batch."""
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        flat = values.flatten(1)
-        return (flat @ flat.T / 36).softmax(dim=1) @ flat
-
-
-class FromThree(nn.Module):
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return values - values.mean(dim=0) if len(values) > 2 else values
+    flat = values.flatten(1)
+    return (flat @ flat.T / 36).softmax(dim=1) @ flat
 
 
 class Mixed(nn.Module):
@@ -289,7 +285,7 @@ class Ruled(torch.autograd.Function):
 
     @staticmethod
     def forward(values: torch.Tensor) -> torch.Tensor:
-        return values - values.mean(dim=0)
+        return centred(values)
 
     @staticmethod
     def setup_context(*arguments: Any) -> None:
@@ -297,16 +293,11 @@ class Ruled(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient - gradient.mean(dim=0)
+        return centred(gradient)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], values: torch.Tensor) -> tuple[torch.Tensor, int]:
         return Ruled.apply(values.movedim(in_dims[0], 0).squeeze(1)).unsqueeze(1), 0
-
-
-class OwnRule(nn.Module):
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return Ruled.apply(values)  # type: ignore[no-any-return]
 
 
 class Following(nn.Module):
@@ -365,12 +356,18 @@ class Last(nn.Module):
             nn.Sequential(nn.Flatten(1, 2), Last(nn.GRU(6, 36, batch_first=True))),
             "'0.1.layer' .GRU.*on its own",
         ),
-        (Centred(), "gives a sample other outputs beside others"),
-        (BatchNormed(), "on its own|beside others"),
-        (Attending(), "gives a sample other outputs beside others"),
-        (FromThree(), "gives a sample other outputs beside others"),
+        (Computed(centred), "gives a sample other outputs beside others"),
+        (
+            Computed(lambda values: nn.functional.batch_norm(values.flatten(1), None, None, training=True)),
+            "on its own|beside others",
+        ),
+        (Computed(attended), "gives a sample other outputs beside others"),
+        (
+            Computed(lambda values: centred(values) if len(values) > 2 else values),
+            "gives a sample other outputs beside others",
+        ),
         (Mixed(), "gives a sample other outputs beside others"),
-        (OwnRule(), "'2.weight' of a sample depends on the others"),
+        (Computed(Ruled.apply), "'2.weight' of a sample depends on the others"),
         (Following(), "buffer '0.mean' keeps a statistic"),
         (Remembering(), "keeps something from one batch to the next"),
         (Spare(), "'0.spare.weight' is trained, and the loss does not depend on it"),
@@ -404,7 +401,7 @@ def test_impossible_settings_are_refused(changed: dict[str, Any]) -> None:
 
 def test_a_model_that_was_trained_on_one_sample_is_tried_again_on_more() -> None:
     features, labels = samples(6)
-    mixing = nn.Sequential(Centred(), nn.Flatten(), nn.Linear(math.prod(SHAPE), CLASSES))
+    mixing = nn.Sequential(Computed(centred), nn.Flatten(), nn.Linear(math.prod(SHAPE), CLASSES))
     train(mixing, features[:1], labels[:1])
     with pytest.raises(ParameterError, match="beside others than alone"):
         train(mixing, features, labels)
