@@ -360,10 +360,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     @property
     def _summed(self) -> int:
-        """How many sums of noised values there are, one by position.
-
-        Where personalised positions are hidden, one by rank among those that are not encrypted.
-        """
+        """How many sums of noised values there are: by rank, where personalised positions are hidden."""
         return self._size - (self._encrypted_zone.count if self._settings.hide_personalised else 0)
 
     @property
