@@ -198,7 +198,7 @@ class Method:
     phases: tuple[Phase, ...]
     """Every phase that a round may have, in order; settings may leave some of the class's out."""
     purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
-    """What is encrypted, and how: parameters by purpose, as of ``"update"``; none for a method without keys."""
+    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; none without keys."""
 
     shares_buffers: bool = True
     """Whether the global model has the model's buffers; else each client keeps its own."""
