@@ -245,6 +245,13 @@ def test_no_file_is_too_long(folder):
     assert not too_long, "split them by concept"
 
 
+def test_no_line_of_the_package_is_too_long():
+    too_long = [
+        path for path in python_sources() if max(map(len, path.read_text().splitlines()), default=0) > 110
+    ]
+    assert not too_long
+
+
 def test_nothing_is_left_undone():
     words = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
     for path in [
