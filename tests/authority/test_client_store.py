@@ -34,6 +34,11 @@ def store(path):
         yield store
 
 
+def test_a_key_that_was_enrolled_elsewhere_takes_no_grant(store):
+    with pytest.raises(PolicyError, match="enrolled elsewhere"):
+        store.take_grant(PUBLIC_KEY, bytes(60))
+
+
 @pytest.mark.parametrize(
     ("scheme", "parameters", "count"),
     [(kahe, PARAMETERS, 1), (kahe, PARAMETERS, 2), (pads, pads.Parameters(max_clients=8), 2)],

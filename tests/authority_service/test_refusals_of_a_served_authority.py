@@ -29,7 +29,7 @@ from methods.variants import labelled
 from shieldfl.authority.message import Message
 from shieldfl.authority_service import served_session, service
 from shieldfl.authority_service.authority_client import AuthorityClient
-from shieldfl.authority_service.certificates import CertificateFiles, client_tls, make_certificate
+from shieldfl.authority_service.certificates import CertificateFiles, client_tls, make_ca, make_certificate
 from shieldfl.authority_service.identity import ClientIdentity, ClientRegistry, ServiceKey, signed_setup_of
 from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
@@ -549,3 +549,9 @@ def test_honest_calls_are_smaller_than_what_is_refused(folder):
         assert session.facts.carries_totals
         values = run.closed["update"].nbytes
         assert values < session.most_body_bytes - 2**20
+
+
+def test_a_folder_has_one_issuer_of_certificates(tmp_path):
+    make_ca(tmp_path, PASSPHRASE)
+    with pytest.raises(DataError, match="has an issuer of certificates already"):
+        make_ca(tmp_path, PASSPHRASE)
