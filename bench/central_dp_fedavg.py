@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
-from shieldfl.learning.local_update import FloatVector
 from shieldfl.methods.fedavg import DpFedAvgSettings, FedAvg, FedAvgAggregator, FedAvgClient
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.privacy.noise import clip_and_noise, gaussian_noise

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.array_view import FloatVector
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 
 __all__ = ["Batch", "as_update", "gradient_of"]

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from paper_attacks.gradient_updates import Batch, as_update, gradient_of
-from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.array_view import FloatVector
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.masks import top_k
 
 __all__ = ["CLIP_NORM", "Encrypted", "Pool", "Victim", "random_where_hidden"]

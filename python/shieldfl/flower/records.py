@@ -21,10 +21,11 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.supercore import log
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.rounds.plan import GlobalModel
 

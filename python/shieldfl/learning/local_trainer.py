@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from shieldfl.array_view import FloatVector
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.learning.local_update import (
-    FloatVector,
     GradientNoise,
     LocalUpdate,
     PrivateSteps,

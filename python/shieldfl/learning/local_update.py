@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.settings import TrainingSettings
 
-FloatVector = NDArray[np.float32]
 DoubleVector = NDArray[np.float64]
 
 

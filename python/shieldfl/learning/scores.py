@@ -15,12 +15,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.functional import unfold
 
-from shieldfl.array_view import as_count
+from shieldfl.array_view import FloatVector, as_count
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.sample_gradients import Loss, gradients_of_samples, named_failures, summed_loss
@@ -133,9 +132,6 @@ def _summed(layer: Any, came_in: torch.Tensor, slope: torch.Tensor, score: Score
 
 def _over_pixels(values: torch.Tensor) -> torch.Tensor:
     return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
-
-
-FloatVector = npt.NDArray[np.float32]
 
 
 def full_batch_gradient(

@@ -29,11 +29,12 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
 from shieldfl.encryption import paillier
 from shieldfl.encryption.registry import MOST_LOST, KeyBits
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector
+from shieldfl.learning.local_update import DoubleVector
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_update import UPDATE, MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint

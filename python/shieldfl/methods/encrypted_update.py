@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message, Part
 from shieldfl.encryption.parameters import SchemeParameters, SchemePublicKey
 from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, SchemeTotal, scheme_named, scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, StageClock
+from shieldfl.learning.local_update import DoubleVector, StageClock
 from shieldfl.masks import Mask, Positions, positions_in_budget, top_k
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters

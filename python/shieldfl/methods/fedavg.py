@@ -13,9 +13,10 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, GradientNoise
+from shieldfl.learning.local_update import DoubleVector, GradientNoise
 from shieldfl.masks import Mask
 from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds, NoisesByDpSgd, RoundKind, sample_delta
 from shieldfl.privacy.accountant import noise_multiplier_for

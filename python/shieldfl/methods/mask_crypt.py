@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message, Part
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
-from shieldfl.learning.local_update import FloatVector
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind
 from shieldfl.methods.encrypted_update import (

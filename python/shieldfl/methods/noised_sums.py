@@ -10,8 +10,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.errors import ParameterError
-from shieldfl.learning.local_update import DoubleVector, FloatVector
+from shieldfl.learning.local_update import DoubleVector
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
 from shieldfl.privacy import noise as draws

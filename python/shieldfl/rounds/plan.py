@@ -17,13 +17,13 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.array_view import Buffer, as_count, as_threads, as_unsigned, frame_buffer
+from shieldfl.array_view import Buffer, FloatVector, as_count, as_threads, as_unsigned, frame_buffer
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import RoundKeyCheck
 from shieldfl.encryption.enrolment import ENROLMENT_KEY_BYTES, MOST_AUTHORITIES, VERIFYING_KEY_BYTES
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, StartingPoint
 from shieldfl.settings import Count, Positive, Settings, about
 
 __all__ = [

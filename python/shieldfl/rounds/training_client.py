@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shieldfl.array_view import as_unsigned
+from shieldfl.array_view import FloatVector, as_unsigned
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import INVITED, RoundKeyReader
 from shieldfl.authority.total_opener import ClientKeys, GrantedKeys
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
 from shieldfl.rounds.opening_rule import ClientOpening, OpenedTogether, OpeningRule, Replies, missed_parts

@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, ShieldError
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint, contraction
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint, contraction
 from shieldfl.masks import Mask
 from shieldfl.methods.registry import MethodSettings, make_method, method_class
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, NoiseShareUpload, OpenedSum

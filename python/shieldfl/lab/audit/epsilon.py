@@ -21,6 +21,7 @@ from scipy.special import expit
 from scipy.stats import binom
 from torch import Tensor, nn
 
+from shieldfl.array_view import FloatVector
 from shieldfl.errors import DisprovedError, ParameterError, PolicyError, ShieldError
 from shieldfl.lab.audit.attack import AuditInterrupted, OnFederation
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
@@ -29,7 +30,7 @@ from shieldfl.lab.audit.views.view import KnownChange, RecordedFederation, View,
 from shieldfl.lab.simulation.federation import torch_threads
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.learning.local_trainer import LocalTrainer, Objective
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.registry import MethodSettings, checked_methods, method_class
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
 from shieldfl.rounds.plan import GlobalModel

@@ -26,10 +26,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
 from shieldfl.errors import ConvergenceError, ParameterError, RangeError
 from shieldfl.learning.local_trainer import LocalTrainer, Objective, training_seed
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.learning.networks import has_known_modules
 from shieldfl.learning.scores import evaluation_mode
 from shieldfl.models.model_layout import ParameterLayout

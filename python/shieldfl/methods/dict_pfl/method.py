@@ -19,10 +19,11 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.encrypted_update import (
     UPDATE,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message, Part
 from shieldfl.encryption.registry import (
     DEFAULT_KEY_BITS,
@@ -19,7 +20,7 @@ from shieldfl.encryption.registry import (
     scheme_of,
 )
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds
 from shieldfl.methods.encrypted_update import (

@@ -15,10 +15,11 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message, Part
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, SchemeTotal, scheme_of, weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask, Votes, Zones, split_zones
 from shieldfl.methods.encrypted_update import (
     added_total,

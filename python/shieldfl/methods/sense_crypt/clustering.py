@@ -8,10 +8,10 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
+from shieldfl.array_view import FloatVector
 from shieldfl.errors import ArrayTypeError, RangeError
 from shieldfl.privacy.noise import clip_and_noise
 
-FloatVector = npt.NDArray[np.float32]
 FloatMatrix = npt.NDArray[np.float64]
 IntVector = npt.NDArray[np.int64]
 

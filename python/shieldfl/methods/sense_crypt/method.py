@@ -16,11 +16,12 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from msgspec import Meta
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import INVITED, digest_of_parts, model_signature_name, round_key_parts
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import DoubleVector, FloatVector, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, StartingPoint
 from shieldfl.masks import Mask, Selection, SelectionLimits, select, sense_crypt_budgets
 from shieldfl.methods.encrypted_update import (
     MixedSum,

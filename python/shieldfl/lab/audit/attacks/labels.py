@@ -18,8 +18,9 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from scipy.special import softmax
 from torch import Tensor, nn
 
+from shieldfl.array_view import FloatVector
 from shieldfl.lab.audit.attack import Recovered, UpdateAttack
-from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, FloatVector, ObservedUpdate
+from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange
 from shieldfl.learning.local_trainer import train_locally
 from shieldfl.models.torch_bridge import flatten

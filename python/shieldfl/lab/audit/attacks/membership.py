@@ -23,10 +23,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Part
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack, OnFederation, bootstrap_interval
-from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, FloatVector
+from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats
 from shieldfl.lab.audit.views.view import (
     PARTS_OF_VALUES,
     Delivery,

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
 from shieldfl.encryption import ckks
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.lab.audit.protocol.protocol_attack import LyingAggregator, PlayedFederation, ProtocolAttack
 from shieldfl.lab.audit.views.observed_update import Counts
-from shieldfl.learning.local_update import FloatVector, contraction
+from shieldfl.learning.local_update import contraction
 from shieldfl.rounds.plan import OPENED
 from shieldfl.rounds.training_client import TrainingClient
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.errors import ParameterError, ShieldError, WireFormatError
@@ -29,7 +30,7 @@ from shieldfl.lab.audit.attack import (
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Flags
 from shieldfl.lab.audit.views.view import parameters_of, planned
-from shieldfl.learning.local_update import FloatVector, contraction
+from shieldfl.learning.local_update import contraction
 from shieldfl.methods.registry import MethodSettings, method_class
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import RoundDriver

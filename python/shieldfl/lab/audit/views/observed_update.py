@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from shieldfl.array_view import FloatVector
 from shieldfl.errors import ParameterError
 from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import parameter_layout
@@ -17,7 +18,6 @@ from shieldfl.settings import TrainingSettings
 
 __all__ = ["ObservedUpdate"]
 
-FloatVector = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from shieldfl.array_view import FloatVector
 from shieldfl.authority.authority_secrets import Contents
 from shieldfl.authority.key_authority import KeyPairAuthority
 from shieldfl.authority.message import Message
@@ -31,7 +32,7 @@ from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.lab.simulation.method_run import MethodRun
 from shieldfl.lab.simulation.runner import planned_method
 from shieldfl.learning.local_trainer import LocalTrainer
-from shieldfl.learning.local_update import FloatVector, LocalUpdate
+from shieldfl.learning.local_update import LocalUpdate
 from shieldfl.learning.networks import build_model
 from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.registry import MethodSettings, adapt_model, make_method, method_class
