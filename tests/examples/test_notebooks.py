@@ -18,7 +18,7 @@ FIGURES = {"first_encrypted_sum.ipynb": 1, "compare_methods.ipynb": 1}
 # A line of what each prints: of a table, which rich would show beside the text where it finds a notebook.
 LINES = {
     "first_encrypted_sum.ipynb": r"ckks +\d\.\d\d bytes for each of 10,000 values",
-    "compare_methods.ipynb": r" +full-he +\d\d\.\d\d % ± .* kB ± .*",
+    "compare_methods.ipynb": r"full-he +\d\d\.\d\d % ± .* kB ± .*",
 }
 SECONDS_FOR_A_CELL = 600
 
