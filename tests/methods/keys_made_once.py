@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from encryption.paillier_keys import decryptor_of, primes, public_key_frame, secret_of
 from shieldfl import _core
 from shieldfl.encryption import opening
 
@@ -21,12 +20,17 @@ _TURN = itertools.count()
 class _Decryptor:
     """In the place of the core's: of two that are made one after the other, the keys differ."""
 
+    # Imported where a key is wanted: it takes packages that an environment of one example's own has not.
     def __new__(cls, parameters: _core.PaillierParameters) -> _core.PaillierDecryptor:
+        from encryption.paillier_keys import decryptor_of, primes, public_key_frame, secret_of
+
         p, q = primes(parameters.facts["key_bits"], next(_TURN) % 2)
         return decryptor_of(public_key_frame(parameters, p * q), secret_of(p, q))
 
     @staticmethod
     def import_secret(public_key: _core.PaillierPublicKey, secret: bytearray) -> _core.PaillierDecryptor:
+        from encryption.paillier_keys import decryptor_of
+
         return decryptor_of(public_key.to_bytes(), bytes(secret))
 
 
