@@ -82,8 +82,8 @@ class KeyAuthority(TotalOpener[Key]):
 
     **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its
     own ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it
-    every update under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
-    :class:`~shieldfl.authority.round_keys.RoundKeys`.
+    every update under this key that it has recorded, of all rounds (docs/dishonest-parties.md). Methods do so
+    by :class:`~shieldfl.authority.round_keys.RoundKeys`.
 
     Parameters
     ----------

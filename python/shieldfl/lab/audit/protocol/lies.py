@@ -156,7 +156,7 @@ class TamperedCiphertext(ProtocolAttack):
     """
 
     name = "tampered-ciphertext"
-    source = "docs/threat-model.md: one client that tampers with its own ckks ciphertexts"
+    source = "docs/dishonest-parties.md: one client that tampers with its own ckks ciphertexts"
     needs_client = True
 
     @classmethod
