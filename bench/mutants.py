@@ -34,9 +34,18 @@ COMPUTED = {
 }  # fmt: skip
 
 
+def evaluated(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those of types, which nothing computes."""
+    yield tree
+    for name, value in ast.iter_fields(tree):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and name != "annotation":
+                yield from evaluated(child)
+
+
 def wrong_expressions(tree: ast.AST) -> Iterator[None]:
     """Makes one part of `tree` wrong at each step, in place, and right again after it."""
-    for node in ast.walk(tree):
+    for node in list(evaluated(tree)):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             kept, node.ops = node.ops, [COMPARED[type(node.ops[0])]()]
             yield
