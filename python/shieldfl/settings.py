@@ -321,11 +321,11 @@ class TrainingSettings(Settings):
     """Local SGD: one default and one range for all that train, plainly, privately or for a measurement."""
 
     local_epochs: Annotated[Count, _training("Passes over a client's data in a round.")] = 5
-    batch_size: Annotated[Count, _training("Samples of a mini-batch; an epoch's last may be smaller.")] = 32
-    learning_rate: Annotated[Positive, _training("Step size of SGD.")] = 0.01
-    momentum: Annotated[
-        float, Meta(ge=0.0, lt=1.0), _training("Of SGD; it starts at zero in every round.")
-    ] = 0.9
+    batch_size: Annotated[
+        Count, _training("Samples in a mini-batch. The last batch of an epoch may be smaller.")
+    ] = 32
+    learning_rate: Annotated[Positive, _training("Learning rate of SGD.")] = 0.01
+    momentum: Annotated[float, Meta(ge=0.0, lt=1.0), _training("SGD momentum, reset each round.")] = 0.9
     weight_decay: Annotated[NotNegative, _training("L2 penalty of SGD.")] = 0.0
 
 

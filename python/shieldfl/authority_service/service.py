@@ -43,34 +43,42 @@ class AuthorityPolicy(Settings):
     """The bounds of every session. A session that was begun keeps those that it was begun under."""
 
     min_clients: Annotated[
-        Count, about("The fewest clients of a total that is opened; a plan with fewer is refused.")
+        Count,
+        about(
+            "Fewest clients in a total that this authority opens. It refuses plans with a smaller "
+            "min_clients."
+        ),
     ] = 3
-    most_clients: Annotated[Count, about("Of a session.")] = 10_000
-    most_rounds: Annotated[Count, about("Of a session.")] = 10_000
+    most_clients: Annotated[Count, about("Most clients in one session.")] = 10_000
+    most_rounds: Annotated[Count, about("Most rounds in one session.")] = 10_000
     most_values: Annotated[
-        Annotated[int, Meta(ge=1, lt=2**40)], about("Of a model: its parameters and buffers together.")
+        Annotated[int, Meta(ge=1, lt=2**40)],
+        about("Most values of a model, parameters and buffers together."),
     ] = 2**28
-    most_sessions: Annotated[Count, about("That are begun in all, ended ones among them.")] = 1_000
+    most_sessions: Annotated[
+        Count, about("Most sessions that this authority ever begins, ended ones included.")
+    ] = 1_000
     most_bytes_in_progress: Annotated[
         int,
         Meta(ge=2**20, lt=2**40),
         about(
-            "Of all requests together, in bytes; the process takes several times as much memory. A request "
-            "that is larger waits for no others to be there."
+            "Most bytes of all requests held at once. The process uses several times as much memory. A "
+            "larger request is answered alone."
         ),
     ] = 2**29
-    most_connections: Annotated[Count, about("Of all aggregators, at once.")] = 512
-    most_connections_of_one_address: Annotated[Count, about("Of most_connections.")] = 128
+    most_connections: Annotated[Count, about("Most connections open at once, from all addresses.")] = 512
+    most_connections_of_one_address: Annotated[
+        Count, about("Most connections open at once from one address.")
+    ] = 128
     schemes: Annotated[
         tuple[str, ...],
-        about("What updates may be encrypted by.", choices=partial(tuple, REGISTRY)),
+        about("Encryption schemes that sessions may use.", choices=partial(tuple, REGISTRY)),
     ] = _ENROLLING
     registered_clients_only: Annotated[
         bool,
         about(
-            "Whether clients prove, when they enrol, that they are among those whom this authority's "
-            "operator has registered. Without it an aggregator may make clients up, and have a sum opened of "
-            "one real client."
+            "Enrol only clients whose public key the operator has registered. If false, an aggregator "
+            "can invent clients and get a sum over one real client."
         ),
     ] = True
 

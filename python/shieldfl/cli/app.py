@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _HELP = """Protected federated averaging at about the cost of plain averaging.
 
-To begin with:
-  shieldfl doctor           whether all of it works on this machine
-  shieldfl run --rounds 2   train on small data under protection; some seconds
+Start with:
+  shieldfl doctor           test the installation
+  shieldfl run --rounds 2   train on a small data set, encrypted; takes seconds
 """
 
 
@@ -85,7 +85,7 @@ app = typer.Typer(
     name="shieldfl",
     cls=_group("run audit doctor inspect bench"),
     help=_HELP,
-    epilog="Exit codes: 0 fine, 1 failed (one line on standard error says why), 2 wrong usage.",
+    epilog="Exit codes: 0 success, 1 failure (one line on standard error says why), 2 wrong usage.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -111,17 +111,17 @@ for _name, _commands, _help in (
     (
         "profile",
         "calibrate simulate plan",
-        "Calibrate this machine, simulate rounds of a fleet of clients, and plan what they can encrypt.",
+        "Measure this machine, simulate rounds of a fleet of clients, plan what each can encrypt.",
     ),
     (
         "authority",
         "init serve enrol revoke show rotate client-key",
-        "Make, look at and serve a key authority that aggregators reach over HTTPS.",
+        "Set up, inspect and serve a key authority that aggregators reach over HTTPS.",
     ),
     (
         "flower",
         "new restored",
-        "Make an app for Flower whose clients' updates are protected, and look after its nodes.",
+        "Create a Flower app that protects its clients' updates; restore a node from a backup.",
     ),
 ):
     app.add_typer(typer.Typer(name=_name, cls=_group(_commands, _name), help=_help, no_args_is_help=True))

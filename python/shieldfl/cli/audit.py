@@ -44,8 +44,8 @@ class Attacked(Settings):
     methods: Annotated[
         tuple[Text, ...],
         about(
-            "Methods to attack; by default all. Plain averaging (fedavg) always goes along, as what defends "
-            "nothing.",
+            "Methods to attack; default: all. Plain averaging (fedavg) is always attacked too, for "
+            "comparison.",
             options=("--method",),
         ),
     ] = ()
@@ -53,12 +53,12 @@ class Attacked(Settings):
         tuple[Text, ...],
         Meta(min_length=1),
         about(
-            "ilrg counts labels, in milliseconds. dlg, idlg and inverting search for images, which takes "
-            "seconds for each. robbing-the-fed and curious-abandon-honesty are of a server that chooses the "
-            "first model. label-distribution looks at what is clear beside updates, such as masks and sizes, "
-            "and membership at the last model; both run federations of their own. lone-total, few-total, "
-            "second-total, late-total, invented-clients and tampered-ciphertext are lies of an aggregator to "
-            "the method's own roles.",
+            "Attacks to run. ilrg counts labels and takes milliseconds. dlg, idlg and inverting "
+            "reconstruct images and take seconds an image. In robbing-the-fed and "
+            "curious-abandon-honesty the server chooses the first model. label-distribution uses what is "
+            "sent in the clear beside updates, such as masks and sizes. membership uses the last model. "
+            "These two run federations of their own. In lone-total, few-total, second-total, late-total, "
+            "invented-clients and tampered-ciphertext the aggregator lies to the other roles.",
             options=("--attack",),
         ),
     ] = ("ilrg",)
@@ -66,17 +66,17 @@ class Attacked(Settings):
         tuple[Text, ...],
         Meta(min_length=1),
         about(
-            "Who looks: aggregator, client (one of the others), other-clients (all but the victim), "
-            "authority, aggregator-and-client, network (there is no TLS), outsider (who gets the last "
-            "model).",
+            "Attackers: aggregator, client (one client other than the victim), other-clients (all "
+            "clients but the victim), authority (the key authority), aggregator-and-client, network "
+            "(reads all traffic, without TLS), outsider (gets the last model).",
             options=("--party",),
         ),
     ] = ("aggregator", "client", "other-clients", "authority", "aggregator-and-client", "network")
     epsilon: Annotated[
         bool,
         about(
-            "In the place of attacks on data: measure what epsilon must at least be, beside what each method "
-            "with an epsilon claims. Ends with exit code 1 where a claim is below."
+            "Instead of attacking data, measure a lower bound on epsilon and compare it with each "
+            "method's claim. The exit code is 1 if a claim lies below its bound."
         ),
     ] = False
 
@@ -91,12 +91,11 @@ def audit(
     report: Report = None,
     **settings: Any,
 ) -> None:
-    """Attack what each party of a federation really gets; print what it learns of client data beside chance.
+    """Attack what each party of a federation receives; print what it learns about client data, beside chance.
 
-    Every method runs on real data with all messages recorded; attacks see what a party got, and nothing else.
-    An attack that fails proves nothing: a better one may not. What was not attacked is said to be so, and
-    never called safe. With --epsilon, methods run on canaries, and a bound that lies below a claim proves
-    nothing either.
+    Every method runs on real data. All messages are recorded, and an attack sees only what its party received.
+    A failed attack proves nothing: a better one may succeed. The result names what was not attacked and never
+    calls it safe. With --epsilon, methods run on canaries; a lower bound below a claim proves nothing either.
     """
     attacked = given_settings(Attacked, settings)
     config = given_settings(AuditConfig, settings)

@@ -30,7 +30,7 @@ from shieldfl.settings import plain_settings, read_text
 
 _VARIABLE = "SHIELDFL_AUTHORITY_PASSPHRASE"
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Where the authority lives.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Folder of the authority.")]
 
 PassphraseFile = Annotated[
     Path | None,
@@ -47,12 +47,12 @@ Hosts = Annotated[
     typer.Option(
         "--host",
         metavar="NAME",
-        help="A name or address under which aggregators reach the authority, for its certificate; may be "
-        "given more than once. By default the loopback's.",
+        help="Host name or address for the authority's certificate, under which aggregators reach it. May "
+        "be repeated. Default: 127.0.0.1 and localhost.",
     ),
 ]
 
-Days = Annotated[int, typer.Option(min=1, max=3650, help="That certificates are good for.")]
+Days = Annotated[int, typer.Option(min=1, max=3650, help="Validity of the certificates, in days.")]
 
 
 def passphrase_of(file: Path | None, *, new: bool = False) -> str:
@@ -78,8 +78,7 @@ Aggregators = Annotated[
     typer.Option(
         "--aggregator",
         metavar="NAME",
-        help="An aggregator to make a certificate for; may be given more than once. By default one of this "
-        "name.",
+        help="Name of an aggregator to make a certificate for. May be repeated. Default: aggregator.",
     ),
 ]
 
@@ -98,17 +97,18 @@ def init(
     aggregator: Aggregators = None,
     days: Days = 365,
     min_clients: Annotated[
-        int, typer.Option(min=2, help="The fewest clients of a total that is opened.")
+        int, typer.Option(min=2, help="Fewest clients in a total that the authority opens.")
     ] = 3,
     own_certificates: Annotated[
         bool,
         typer.Option(
-            help="Make none: put server.crt, server.key and ca.crt of your own issuer into FOLDER/tls."
+            help="Make no certificates. Put server.crt, server.key and ca.crt of your own issuer into "
+            "FOLDER/tls."
         ),
     ] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Make a key authority: its key, a policy to be edited, and certificates for it and its aggregators."""
+    """Create a key authority: its key, a policy to edit, certificates for it and for its aggregators."""
     passphrase = passphrase_of(passphrase_file, new=True)
     names = aggregator or ["aggregator"]
 
@@ -139,16 +139,15 @@ def rotate(
         bool,
         typer.Option(
             "--sessions",
-            help="Instead of renewing certificates, end every session that was begun, for good. Do so after "
-            "the folder was restored from a backup, before it is served: what was answered since is not "
-            "known there.",
+            help="Instead of renewing certificates, end all sessions for good. Do this after you restore the "
+            "folder from a backup and before you serve it: a backup does not know later answers.",
         ),
     ] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Renew the certificates of the authority and its aggregators; serve it anew for its own to count.
+    """Renew the certificates of the authority and its aggregators; restart the server to use its own.
 
-    An aggregator's older certificate is refused from then on: so one that was stolen is withdrawn.
+    The authority then refuses the aggregators' older certificates, stolen ones included.
     """
     own = AuthorityFolder(folder)
     if sessions:
@@ -162,9 +161,11 @@ def rotate(
 
 
 def client_key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Where the key will be.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="File to write the private key to.")
+    ],
 ) -> None:
-    """Make a client's own key, FILE, and FILE.pub, which the authority's operator enrols."""
+    """Create a client's key pair: the private key FILE, and FILE.pub for the authority's operator."""
     public = file.with_name(f"{file.name}.pub")
     if public.exists():
         raise DataError(f"there is a file {public} already: choose another name")
@@ -173,7 +174,7 @@ def client_key(
     typer.echo(f"for the authority's operator: {public}")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The client's, as it names itself when it enrols.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name that the client gives when it enrols.")]
 
 
 def enrol(
@@ -181,12 +182,15 @@ def enrol(
     name: Name,
     key: Annotated[
         str,
-        typer.Argument(metavar="KEY", help="Its public key: 64 hexadecimal digits, or a file that has them."),
+        typer.Argument(
+            metavar="KEY",
+            help="Public key of the client: 64 hexadecimal digits, or a file that contains them.",
+        ),
     ],
 ) -> None:
-    """Vouch for a client: from now on it may enrol in sessions.
+    """Register a client, which may then enrol in sessions.
 
-    An authority that is being served knows it at once.
+    A running authority takes this into account at once.
     """
     own = AuthorityFolder(folder)
     own.check()
@@ -197,7 +201,7 @@ def enrol(
 
 
 def revoke(folder: Folder, name: Name) -> None:
-    """Take a client out, for good: no list that has it in it is answered any more, in any session."""
+    """Revoke a client for good: the authority answers no more lists that name it, in any session."""
     own = AuthorityFolder(folder)
     own.check()
     own.registry.revoke(name)
@@ -205,7 +209,7 @@ def revoke(folder: Folder, name: Name) -> None:
 
 
 def show(folder: Folder, json_file: JsonFile = None) -> None:
-    """Say what an authority is, allows and does. Needs no passphrase and shows no secret."""
+    """Show an authority's key, policy and sessions. Needs no passphrase and shows no secret."""
     own = AuthorityFolder(folder)
     own.check()
     sessions = [
@@ -239,20 +243,24 @@ def _text(facts: dict[str, Any]) -> str:
 def serve(
     folder: Folder,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where aggregators come to; port 0 takes a free one.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address and port to listen on for aggregators; port 0 takes a free port.",
+        ),
     ] = "127.0.0.1:7443",
     figures: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help='Where /health and /metrics (for Prometheus) are read, without TLS; "" for nowhere.',
+            help='Address and port of /health and /metrics (for Prometheus), without TLS; "" for none.',
         ),
     ] = "127.0.0.1:7444",
     passphrase_file: PassphraseFile = None,
 ) -> None:
     """Serve a key authority over HTTPS, with certificates on both sides, until SIGTERM or Ctrl-C.
 
-    A line of JSON on standard error for each call, its result and time; never what is in it.
+    Standard error gets a line of JSON for each call: its result and time, never its content.
     """
     main, beside = _address(listen), _address(figures) if figures else None
     from shieldfl.authority_service import http_server  # which other commands do without

@@ -35,13 +35,13 @@ _SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
 QUICK = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=16, medium_ciphertexts=8, slow_ciphertexts=2)
 
 
-ValueCounts = Annotated[tuple[Values, ...], Meta(min_length=1), about("Values of an update.")]
+ValueCounts = Annotated[tuple[Values, ...], Meta(min_length=1), about("Number of values in an update.")]
 Shares = Annotated[
     tuple[Share, ...],
     Meta(min_length=1),
-    about("Shares of them that are encrypted; below 1 a random mask picks the positions."),
+    about("Share of the values that is encrypted; below 1 a random mask picks the positions."),
 ]
-KeySizes = Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier's key sizes.")]
+KeySizes = Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier key sizes, in bits.")]
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,13 @@ class Grid(Settings):
     scheme: Annotated[
         str | None,
         about(
-            "Which encryption is measured; by default all but Paillier side by side.",
+            "Encryption scheme to measure. Default: all but Paillier, side by side.",
             choices=(*UPDATE_SCHEMES, "paillier"),
         ),
     ] = None
-    threads: Annotated[ThreadCounts | None, about("Threads; by default one, and all cores.")] = None
+    threads: Annotated[
+        ThreadCounts | None, about("Thread counts to measure. Default: 1, and the number of cores.")
+    ] = None
     values: ValueCounts = (1_000_000,)
     share: Shares = (1.0, 0.1)
     key_bits: KeySizes = (2048,)
@@ -72,8 +74,8 @@ Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="One repetition, on few values unless --values says how many: shows that it works, not how "
-        "fast.",
+        help="Measure once, on few values unless --values is given. This shows that everything works, not "
+        "how fast.",
     ),
 ]
 
@@ -86,8 +88,8 @@ def bench(
         bool,
         typer.Option(
             "--baselines/--no-baselines",
-            help="Measure others as well, where they are installed: SEAL, TenSEAL, Flower's secure "
-            "aggregation and a plain copy, or phe and HEU.",
+            help="Also measure other libraries if they are installed: SEAL, TenSEAL, Flower's secure "
+            "aggregation and a plain copy; for Paillier, phe and HEU.",
         ),
     ] = True,
     quick: Quick = False,
@@ -96,7 +98,7 @@ def bench(
 ) -> None:
     """Measure encrypting, adding and opening on this machine, beside other libraries on the same values.
 
-    Takes about a minute. Each scheme's sums are checked against the plain ones.
+    The command takes about a minute. It checks each scheme's sums against the plain sums.
     """
     if settings["scheme"] == "paillier":
         refuse_given(context, ("values", "share"), "it is not for --scheme paillier")

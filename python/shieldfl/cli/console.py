@@ -126,7 +126,7 @@ JsonFile = Annotated[
         "--json",
         metavar="FILE",
         rich_help_panel="Output",
-        help='Write every figure as JSON; "-" for standard output, and then nothing else goes there.',
+        help='Write every figure as JSON to this file. "-" is standard output, which then gets nothing else.',
         callback=checked_output,
         dir_okay=False,
         writable=True,

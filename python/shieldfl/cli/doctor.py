@@ -43,10 +43,10 @@ _FINE, _BAD, _DOUBTFUL = "green", "bold red", "yellow"
 
 @interruptible()
 def doctor(json_file: JsonFile = None) -> None:
-    """Say whether all of it works on this machine: versions, instruction sets, packages, a short self-test.
+    """Test the installation: print versions, instruction sets and packages, and run a short self-test.
 
-    Packages that are missing are no failure; what installs them is said. Exit code 1 when the self-test
-    fails.
+    Missing packages are no failure; the command prints how to install them. The exit code is 1 if the
+    self-test fails.
     """
     found = diagnosis()
     if write_json(found, json_file):

@@ -27,13 +27,17 @@ def new(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="The app's: lower-case letters, digits and hyphens. Its folder is made here."
+            metavar="NAME",
+            help="Name of the app: lower-case letters, digits and hyphens. A folder of this name is made "
+            "here.",
         ),
     ],
-    method: Annotated[str, typer.Option(metavar="NAME", help="How updates are protected.")] = "full-he",
-    clients: Annotated[int, typer.Option(min=2, help="How many nodes take part.")] = 3,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="Method that protects the updates.")
+    ] = "full-he",
+    clients: Annotated[int, typer.Option(min=2, help="Number of nodes in the federation.")] = 3,
 ) -> None:
-    """Write an app for Flower that protects clients' updates, and a script that simulates and deploys it."""
+    """Create a Flower app that protects its clients' updates, with a script to simulate and deploy it."""
     protection = method_class(method)
     server_can_open = protection.clients_can_open and not protection.needs_shared_secret
     package = _package_of(name)
@@ -104,12 +108,16 @@ def _write(template: Path, folder: Path, values: dict[str, str]) -> None:
 def restored(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", file_okay=False, help="The node's, its setting shieldfl-store."),
+        typer.Argument(
+            metavar="FOLDER",
+            file_okay=False,
+            help="Folder of the node's memory, as in its setting shieldfl-store.",
+        ),
     ],
 ) -> None:
-    """Have a node begin anew after its store was restored from a backup, before it takes part in a run again.
+    """Prepare a node whose memory was restored from a backup, before it takes part in a run again.
 
-    What it has sent since the backup is not known there, so it leaves all runs that have begun.
+    The backup does not know what the node has sent since, so the node leaves all runs that have begun.
     """
     from shieldfl.flower.mod import DiskMemory
 

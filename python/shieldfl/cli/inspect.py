@@ -16,8 +16,8 @@ Frame = Annotated[
     Path,
     typer.Argument(
         metavar="FRAME",
-        help='A file that holds one frame: mask, public key, batch, total, request or sum key; "-" for '
-        "standard input.",
+        help='File with one frame: mask, public key, batch, total, request or sum key. "-" is standard '
+        "input.",
         exists=True,
         dir_okay=False,
         allow_dash=True,
@@ -26,9 +26,9 @@ Frame = Annotated[
 
 
 def inspect(frame: Frame, json_file: JsonFile = None) -> None:
-    """Say what a frame is: kind, parameters, key id, counts, sizes, and whether it is intact.
+    """Describe a frame: kind, parameters, key id, counts, sizes, and whether it is intact.
 
-    Needs no key and never shows contents. Exit code 1 when the frame is not intact.
+    The command needs no key and never shows contents. The exit code is 1 if the frame is not intact.
     """
     report = inspect_frame(sys.stdin.buffer.read() if str(frame) == "-" else frame.read_bytes())
     if write_json(report.to_json(), json_file):

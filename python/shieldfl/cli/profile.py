@@ -49,15 +49,15 @@ class Costs(Settings):
 
     profile: Annotated[
         Text | None,
-        about("Take costs from a device profile, which shieldfl profile calibrate writes.", metavar="FILE"),
+        about("Device profile to take costs from, as written by shieldfl profile calibrate.", metavar="FILE"),
     ] = None
     paper_costs: Annotated[
-        bool, about("Take the costs that the SenseCrypt paper reports, of its own library and machines.")
+        bool, about("Take the costs that the SenseCrypt paper reports for its own library and machines.")
     ] = False
     schemes: Annotated[
         tuple[Text, ...] | None,
         about(
-            "Schemes of the device profile; by default all of them.",
+            "Schemes to take from the device profile. Default: all.",
             options=("--scheme",),
             metavar="NAME,...",
         ),
@@ -87,7 +87,7 @@ class Costs(Settings):
 
 
 _ClientsTable = Annotated[
-    bool, typer.Option("--clients-table", rich_help_panel="Output", help="Print a line for each client too.")
+    bool, typer.Option("--clients-table", rich_help_panel="Output", help="Also print a line for each client.")
 ]
 
 
@@ -102,24 +102,24 @@ def calibrate(
             rich_help_panel="Output",
             callback=checked_output,
             dir_okay=False,
-            help="Write the device profile, the file that --profile of the other commands reads.",
+            help="File to write the device profile to. Other commands read it by --profile.",
         ),
     ] = None,
     quick: Annotated[
         bool,
         typer.Option(
             "--quick",
-            help="Few values and repetitions where no option says otherwise: shows that it works, not how "
-            "fast.",
+            help="Use few values and repetitions unless an option sets them. This shows that everything "
+            "works, not how fast.",
         ),
     ] = False,
     json_file: JsonFile = None,
     **settings: Any,
 ) -> None:
-    """Measure what encrypting, adding, opening, scoring and selecting take on this machine.
+    """Measure the time that encrypting, adding, opening, scoring and selecting take on this machine.
 
-    Takes some minutes, and says how long it took: --seconds, of each figure, shortens it. Every opened sum is
-    checked. --json writes the same profile as --output does.
+    The command takes some minutes and prints how many; a smaller --seconds shortens it. It checks every opened
+    sum. --json writes the same profile as --output.
     """
     few = where_not_given(context, _QUICK) if quick else {}
     chosen = given_settings(CalibrationSettings, settings | few)
@@ -143,7 +143,7 @@ def simulate(
             metavar="FLEET.toml...",
             exists=True,
             dir_okay=False,
-            help="Fleet files: see docs/fleet.md. Several are simulated one after the other.",
+            help="Fleet files (docs/fleet.md). Several are simulated one after the other.",
         ),
     ],
     report: Annotated[
@@ -152,17 +152,16 @@ def simulate(
             metavar="DIR",
             file_okay=False,
             rich_help_panel="Output",
-            help="Write simulation.json, pictures and a page that holds everything (index.html) to this "
-            "folder.",
+            help="Folder to write a report to: index.html with all results, pictures, simulation.json.",
         ),
     ] = None,
     clients_table: _ClientsTable = False,
     json_file: JsonFile = None,
     **settings: Any,
 ) -> None:
-    """Compute rounds of fleets from measured costs: who is waited for, for how long, and how much is sent.
+    """Simulate rounds of fleets from measured costs: who the round waits for, how long, and what is sent.
 
-    No training and no encryption takes place.
+    The simulation neither trains nor encrypts.
     """
     chosen, given = given_settings(SimulationSettings, settings), given_settings(Costs, settings)
     fleets = [load_fleet(path) for path in fleet_files]
@@ -186,17 +185,15 @@ def plan(
     *,
     fleet_file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FLEET.toml", exists=True, dir_okay=False, help="A fleet file: see docs/fleet.md."
-        ),
+        typer.Argument(metavar="FLEET.toml", exists=True, dir_okay=False, help="Fleet file (docs/fleet.md)."),
     ],
     clients_table: _ClientsTable = False,
     json_file: JsonFile = None,
     **settings: Any,
 ) -> None:
-    """Recommend a scheme and the share that each client encrypts so that a round takes a given time.
+    """Recommend a scheme and each client's encrypted share, so that a round takes at most a given time.
 
-    Exit code 1 when no scheme meets the target.
+    The exit code is 1 if no scheme meets the target.
     """
     target, given = given_settings(RoundTarget, settings), given_settings(Costs, settings)
     fleet = load_fleet(fleet_file)

@@ -34,33 +34,33 @@ class ComparedMethods(Settings):
         tuple[Text, ...],
         Meta(min_length=1),
         about(
-            "Methods to run on the same data and initial model, compared side by side; "
-            "all are listed at the end.",
+            "Methods to run and compare, on the same data and from the same initial model. The end of "
+            "this help lists them.",
             options=("--method",),
         ),
     ] = ("selective-shield",)
     scheme: Annotated[
         str | None,
         about(
-            "The scheme of all methods that have a choice of it, and its packing; by default each has its "
-            "own. Otherwise for one method: --set METHOD.encryption=NAME.",
+            "Encryption scheme and packing of all methods that offer a choice. Default: each method's "
+            "own. For one method alone: --set METHOD.encryption=NAME.",
             choices=encryptions,
         ),
     ] = None
     sum_noise: Annotated[
         Positive | None,
         about(
-            "Noise on the sums of all methods, each of which must be able to: every client adds a share "
-            "before it encrypts. What is given is the noise of the fewest honest clients' sum, over the norm "
-            "that what each encrypts is clipped to. For one method, and more of it: --set "
-            "METHOD.sum_noise_multiplier=Z and the like.",
+            "Noise multiplier of encrypted sums, for all methods, each of which must support it. Every "
+            "client adds its share of the noise before it encrypts. The value is the standard deviation "
+            "of the noise that the fewest honest clients add together, divided by the clip norm. For one "
+            "method alone: --set METHOD.sum_noise_multiplier=Z.",
         ),
     ] = None
     seeds: Annotated[
         tuple[Seed, ...],
         about(
-            "Run everything once with each of these seeds: figures are then means, ± the standard deviation "
-            "over the seeds, and differences are taken seed by seed. In the place of --seed.",
+            "Run once with each of these seeds, instead of --seed. Figures are then means ± the standard "
+            "deviation over the seeds; methods are compared seed by seed.",
         ),
     ] = ()
 
@@ -70,8 +70,8 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         metavar="METHOD.NAME=VALUE",
-        help="A setting of another method, such as sense-crypt.encryption=ckks; may be repeated. "
-        "The methods' pages under docs/methods list them.",
+        help="Setting of one method, such as sense-crypt.encryption=ckks. May be repeated. The pages in "
+        "docs/methods list all settings.",
         rich_help_panel="Other methods",
         show_default=False,
     ),
@@ -81,7 +81,7 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Write result.json, tables, plots and a page that holds everything (index.html) to this folder.",
+        help="Folder to write a report to: index.html with all results, tables, plots, result.json.",
         file_okay=False,
         rich_help_panel="Output",
     ),
@@ -118,7 +118,8 @@ def run(
         bool,
         typer.Option(
             "--all-figures",
-            help="Print every figure and note. By default, what methods are compared by; files have all.",
+            help="Print every figure and note. Default: the figures that methods are compared by. Files "
+            "always contain all.",
             rich_help_panel="Output",
         ),
     ] = False,
@@ -126,18 +127,18 @@ def run(
         bool,
         typer.Option(
             "--audit",
-            help="Then attack, under each method, what the aggregator receives, by iLRG on labels: of other "
-            "federations, of 4 clients with 8 samples and one step, which tell it most. shieldfl audit "
-            "attacks more.",
+            help="After the run, attack what each method's aggregator receives, with iLRG (a count of "
+            "labels). The attack uses separate federations of 4 clients with 8 samples and one step, "
+            "which leak most. shieldfl audit has more attacks.",
             rich_help_panel="Output",
         ),
     ] = False,
     **settings: Any,
 ) -> None:
-    """Train a federation of clients on real data, under protection, and print what it reached and cost.
+    """Train a federation with one or several protection methods; print accuracy, time, bytes and privacy.
 
-    Several methods run on the same data, partition and initial model. The default data set, scikit-learn's
-    digits, needs no download.
+    All methods use the same data, partition and initial model. The default data set, scikit-learn's digits,
+    needs no download.
     """
     if experiment is not None:
         beside = (*_BESIDE_FILE, "experiment", "json_file", "report", "seeds", "all_figures", "audit")

@@ -27,64 +27,80 @@ class FederationSettings(Settings):
     """The settings of a protected run: ``[tool.flwr.app.config.shieldfl]`` of an app's pyproject.toml."""
 
     joins_words_by = "-"
-    clients: Annotated[Count, about("How many nodes take part; the run waits until so many are there.")]
-    method: Annotated[Text, about("How updates are protected.")] = "full-he"
+    clients: Annotated[
+        Count, about("Number of nodes in the federation. The run waits until all are connected.")
+    ]
+    method: Annotated[Text, about("Method that protects the updates.")] = "full-he"
     min_clients: Annotated[
-        Count, about("Of a round: with fewer it is given up, and no smaller sum is opened.")
+        Count,
+        about("Fewest clients in a round. A round with fewer is given up, and no smaller sum is opened."),
     ] = 3
     max_clients: Annotated[
-        Count | None, about("Of a round, for which sums have room: fewer take fewer bytes. Left out, all.")
+        Count | None,
+        about(
+            "Most clients in a round. Sums have room for this many: a smaller bound takes fewer bytes. "
+            "Default: all."
+        ),
     ] = None
     opener: Annotated[
         Literal["aggregator", "clients", "authority"] | None,
         about(
-            "Who opens sums. aggregator: the server alone, which then has the model. clients: each client; "
-            "neither server nor key authority sees an opened value. authority: the key authority, which gets "
-            "the sums. None: the server where the method lets it, else clients where they can, else the "
-            "authority; the log says which."
+            "Who opens sums. aggregator: the server alone, which then has the model. clients: each "
+            "client; neither server nor key authority sees an opened value. authority: the key "
+            "authority, which gets the sums. Default: the server if the method allows it, else clients "
+            "if they can, else the authority; the log names it."
         ),
     ] = None
     weighting: Annotated[
-        Literal["uniform", "samples"], about("What clients count by: their numbers of samples, or all alike.")
+        Literal["uniform", "samples"],
+        about("Weights of clients in the mean: their numbers of samples, or 1 for each."),
     ] = "samples"
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(
-            "The largest number of samples of a client; left out, the largest that any says. Each doubling "
-            "beyond that takes another bit for each value."
+            "Largest number of samples of a client. Default: the largest that a client states. Each "
+            "doubling beyond that takes another bit for each value."
         ),
     ] = None
-    server_learning_rate: Annotated[Positive, about("1 is FedAvg.")] = 1.0
+    server_learning_rate: Annotated[Positive, about("Factor of the server's step; 1 is FedAvg.")] = 1.0
     buffers: Annotated[
         Text,
-        about("Arrays that are statistics and no parameters: patterns of names, with commas between them."),
+        about("Arrays that are statistics, not parameters: patterns of names, separated by commas."),
     ] = BUFFERS
     threads: Annotated[
-        int | None, about("Of the server, for its sums; left out, as many as the work is worth.")
+        int | None, about("Threads of the server for its sums. Default: as many as the work is worth.")
     ] = None
     authority: Annotated[
         Text | None,
         about(
-            "The address of the key authority, https://...; none in a simulation, where it is in the "
-            "server's process. Of two or three, each of which has to answer, all, with commas between them."
+            "Address of the key authority, https://... Left out in a simulation, where it runs in the "
+            "server's process. Two or three authorities, which all have to answer, are separated by "
+            "commas."
         ),
     ] = None
     authority_key: Annotated[
-        Text | None, about("Its public key, 64 hexadecimal digits; of several all, in their order.")
+        Text | None,
+        about(
+            "Public key of the key authority, 64 hexadecimal digits. Keys of several authorities are "
+            "separated by commas, in the order of their addresses."
+        ),
     ] = None
     authority_tls: Annotated[
         Text | None,
         about(
-            "The folder with the certificate that the authority knows the server by, and its CA's; of "
-            "several one each, with commas."
+            "Folder with the server's certificate for the authority, and the CA's certificate. One "
+            "folder for each authority, separated by commas."
         ),
     ] = None
-    authority_name: Annotated[Text, about("The name of that certificate.")] = "aggregator"
+    authority_name: Annotated[Text, about("Name of the server's certificate in that folder.")] = "aggregator"
     checkpoint: Annotated[
         Text | None,
-        about("A folder of the server, of this run alone, for what it takes to go on after each round."),
+        about(
+            "Folder of the server, for this run alone. After each round the server writes there what it "
+            "needs to resume."
+        ),
     ] = None
-    resume: Annotated[bool, about("Whether to go on from the checkpoint.")] = False
+    resume: Annotated[bool, about("Resume the run from its checkpoint.")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,51 +132,54 @@ class NodeSettings(Settings):
 
     joins_words_by = "-"
     store: Annotated[
-        Text | None, about("The folder, of this node alone, with its secrets and what it has sent.")
+        Text | None,
+        about("Folder of this node alone. It holds the node's secrets and a record of what it sent."),
     ] = None
     authority_key: Annotated[
         Text | None,
         about(
-            "The public key of the key authority that this node believes, 64 hexadecimal digits. Of several "
-            "all, with commas between them: a run has to have these, each of which protects the node on its "
-            "own."
+            "Public key of the key authority that this node trusts, 64 hexadecimal digits. Several keys "
+            "are separated by commas: the run must then use all these authorities, and one honest "
+            "authority protects the node."
         ),
     ] = None
     client_key: Annotated[
-        Text | None, about("The private key by which the authority knows this node, a file.")
+        Text | None, about("File with the private key that identifies this node to the authority.")
     ] = None
     client_name: Annotated[
-        Text | None, about("The name under which the authority has enrolled that key.")
+        Text | None, about("Name under which the authority's operator registered that key.")
     ] = None
     methods: Annotated[
         Text | None,
         about(
-            "The methods that this node takes part in, with commas between them. Left out, those in which "
-            "all that ever leaves is encrypted, whatever their settings."
+            "Methods that this node takes part in, separated by commas. Default: the methods that "
+            "encrypt all that a client sends, whatever their settings."
         ),
     ] = None
     method_settings: Annotated[
         Text | None,
         about(
-            "Settings of the method that this node insists on, a table in JSON; all others are the server's "
-            "choice."
+            "Settings of the method that this node requires, as a JSON object. The server chooses all "
+            "other settings."
         ),
     ] = None
     openers: Annotated[
         Text,
         about(
-            "Who may open sums of this node's updates, with commas between them: clients, aggregator (the "
-            "server, which then sees every mean), authority."
+            "Who may open sums that contain this node's updates, separated by commas: clients, "
+            "aggregator (the server, which then sees every mean), authority."
         ),
     ] = "clients"
     repeats: Annotated[
         bool,
         about(
-            "Whether this node sends the same update in two runs or rounds, as repeatable training gives it. "
-            "A server that has it summed with others in one, and not in the other, then learns it."
+            "Allow this node to send the same update in two runs or rounds, as deterministic training "
+            "produces it. A server that sums it with others in one of them alone then learns the update."
         ),
     ] = False
-    threads: Annotated[int | None, about("For encryption; left out, as many as the work is worth.")] = None
+    threads: Annotated[
+        int | None, about("Threads for encryption. Default: as many as the work is worth.")
+    ] = None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:

@@ -49,42 +49,42 @@ class AltFlSettings(SumNoiseOption):
     key_bits: PaillierBits = DEFAULT_KEY_BITS
     max_grad_norm: MaxGradNorm = 4.7
     delta: SampleDelta = None
-    noise_multiplier: Annotated[NotNegative, about("Of rounds with DP-SGD; 0 for none.", symbol="sigma")] = (
-        0.5
-    )
+    noise_multiplier: Annotated[
+        NotNegative, about("Noise multiplier of rounds with DP-SGD; 0 for no noise.", symbol="sigma")
+    ] = 0.5
     interleaving_ratio: Annotated[
         str,
         about(
-            'A fraction such as "1/4": the share of rounds of the second kind, with DP-SGD (PI) or synthetic '
-            "data (SI). MP has none.",
+            'Share of the rounds of the second kind, as a fraction such as "1/4": rounds with DP-SGD '
+            "(PI) or on synthetic data (SI). MP has no such rounds.",
             symbol="rho",
         ),
     ] = "1/2"
     encrypted_share: Annotated[
         Probability,
         about(
-            "The share of the parameters that encrypted rounds encrypt, those with the largest gradients.",
+            "Share of the parameters that encrypted rounds encrypt: the ones with the largest gradients.",
             symbol="eta",
         ),
     ] = 1.0
     synthetic_epsilon: Annotated[
         Positive,
         about(
-            "What the built-in synthetic data set may cost the real one; no matter where another set is "
-            "given."
+            "Epsilon that the built-in synthetic data set may spend on the real data. Unused if another "
+            "synthetic set is given."
         ),
     ] = 10.0
     synthetic_samples: Annotated[
         Count | None,
-        about("How many of them to make, for all clients together; None for as many as there are real ones."),
+        about("Number of synthetic samples, for all clients together. Default: the number of real samples."),
     ] = None
 
     synthetic_share: Annotated[
         float,
         Meta(ge=0.0, le=0.95),
         about(
-            "Of what clients train on in rounds on their own data, the share that is synthetic "
-            "(augmentation): it is laid beside their own, and repeated where there is too little.",
+            "Share of synthetic samples in rounds on the clients' own data (augmentation). They are "
+            "added to the own samples, and repeated if there are too few.",
             symbol="r",
         ),
     ] = 0.0

@@ -223,14 +223,14 @@ class BatchCryptSettings(Settings):
     width: Annotated[
         int,
         Meta(ge=2, le=32),
-        about("Bits of a quantised sum, sign included; the paper takes 8 and 16.", symbol="r"),
+        about("Bits of a quantised sum, sign included. The paper uses 8 and 16.", symbol="r"),
     ] = 16
     key_bits: Annotated[KeyBits, about("Bits of the Paillier modulus.")] = 3072
     largest_update: Annotated[
         Positive,
         about(
-            "The largest magnitude that a client may state of its updates. Clip bounds follow from what "
-            "clients state, so one that states a huge one would move the model at will."
+            "Largest magnitude that a client may state for its updates. Clip bounds follow from stated "
+            "magnitudes, so a client that states a huge one could move the model at will."
         ),
     ] = 8.0
 

@@ -33,17 +33,15 @@ __all__ = [
 class FixedPoint(Settings):
     """How values are quantised before they are encrypted."""
 
-    value_bits: Annotated[int, Meta(ge=2, le=40), about("Bits of an encrypted value.")] = 24
-    fraction_bits: Annotated[
-        int, Meta(ge=0, le=52), about("Bits of an encrypted value behind the binary point.")
-    ] = 20
+    value_bits: Annotated[int, Meta(ge=2, le=40), about("Bits of an encrypted value, sign included.")] = 24
+    fraction_bits: Annotated[int, Meta(ge=0, le=52), about("Fractional bits of an encrypted value.")] = 20
     buffer_range_bits: Annotated[
         int,
         Meta(ge=0, le=40),
         about(
-            "Bits that a buffer, such as BatchNorm's statistics, has more before the binary point and fewer "
-            "behind it, since no learning rate bounds it. Each doubles the largest change of a round, and "
-            "its step."
+            "Bits by which the binary point of buffers, such as BatchNorm's statistics, moves to the "
+            "right. Each bit doubles the largest change in a round, and the rounding step. Buffers need "
+            "it because no learning rate bounds their changes."
         ),
     ] = 4
     """By default a change up to 128, in steps of half of which BatchNorm adds more to every variance."""
@@ -54,10 +52,10 @@ class FixedPoint(Settings):
         return 2.0**-self.buffer_range_bits
 
 
-Encryption = Annotated[str, about("The scheme, and its packing.", choices=encryptions)]
-WeighedEncryption = Annotated[str, about("The scheme.", choices=weighing_encryptions)]
+Encryption = Annotated[str, about("Encryption scheme and packing.", choices=encryptions)]
+WeighedEncryption = Annotated[str, about("Encryption scheme.", choices=weighing_encryptions)]
 """Of updates beside which weights travel encrypted."""
-PaillierBits = Annotated[KeyBits, about("Bits of a Paillier modulus.")]
+PaillierBits = Annotated[KeyBits, about("Bits of the Paillier modulus.")]
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class FedMlHeSettings(EncryptionSettings):
     ratio: Annotated[
         Share,
         about(
-            "The share of the parameters that is encrypted, those with the highest sensitivity.", symbol="p"
+            "Share of the parameters that is encrypted: the ones with the highest sensitivity.", symbol="p"
         ),
     ] = 0.1
 
@@ -87,21 +85,23 @@ class MaskCryptSettings(EncryptionSettings):
     ratio: Annotated[
         Share,
         about(
-            "The share of the parameters that each client proposes and, where cut is true, that is "
-            "encrypted.",
+            "Share of the parameters that each client proposes. If cut is true, the same share is encrypted.",
             symbol="p",
         ),
     ] = 0.1
     cut: Annotated[
         bool,
-        about("Cut the consensus to p, as the paper's budget wants; published code takes the whole union."),
+        about(
+            "Cut the consensus mask to the share p, as the paper's budget requires. The published code "
+            "encrypts the whole union."
+        ),
     ] = True
     gradient: Annotated[
         Literal["full-batch", "update"],
         about(
-            "full-batch: of all local data at the new weights, as in the paper: another pass over the data. "
-            "update: what training moved a weight by, with the sign turned, which costs nothing; under plain "
-            "SGD that is the sum of its gradients."
+            "Gradient that scores use. full-batch: the gradient over all local data at the new weights, "
+            "as in the paper, which takes another pass over the data. update: the weight's change with "
+            "its sign reversed, which costs nothing; under plain SGD it is the sum of the gradients."
         ),
     ] = "full-batch"
 

@@ -176,10 +176,11 @@ class FedAvg(Method):
 
 
 MaxGradNorm = Annotated[
-    Positive, about("What the gradient of every sample is clipped to; the default is Alt-FL's.", symbol="C")
+    Positive,
+    about("L2 norm to which each sample's gradient is clipped. The default is Alt-FL's.", symbol="C"),
 ]
 SampleDelta = Annotated[
-    Delta | None, about("Of the stated epsilon; None for 1/N, N the samples of all clients.")
+    Delta | None, about("Delta of the stated epsilon. Default: 1/N for N samples of all clients together.")
 ]
 
 
@@ -190,7 +191,8 @@ class DpSgdSettings(Settings):
     noise_multiplier: Annotated[
         NotNegative,
         about(
-            "The noise on a batch's summed gradients over the norm that each is clipped to; 0 for none.",
+            "Noise multiplier: standard deviation of the noise on a batch's summed gradients, divided by "
+            "the clip norm; 0 for no noise.",
             symbol="sigma",
         ),
     ] = 1.0
@@ -205,20 +207,19 @@ class DpFedAvgSettings(Settings):
     noise_multiplier: Annotated[
         NotNegative,
         about(
-            "The noise that each client adds, over the norm that its update is clipped to; 0 for none.",
+            "Noise multiplier: standard deviation of the noise that each client adds, divided by the "
+            "clip norm; 0 for no noise.",
             symbol="sigma",
         ),
     ] = 1.0
     target_epsilon: Annotated[
         Positive | None,
-        about(
-            "Instead of sigma: what a client that takes part in every round may spend against the aggregator."
-        ),
+        about("Epsilon that a client in every round may spend against the aggregator. It replaces sigma."),
     ] = None
     clip_norm: Annotated[
-        Positive, about("The L2 norm that a client's whole update is clipped to.", symbol="C")
+        Positive, about("L2 norm to which a client's whole update is clipped.", symbol="C")
     ] = 1.0
-    delta: Annotated[Delta, about("Of both stated epsilons.")] = 1e-5
+    delta: Annotated[Delta, about("Delta of both stated epsilons.")] = 1e-5
 
 
 class DpFedAvg(FedAvg):

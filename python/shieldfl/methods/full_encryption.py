@@ -62,41 +62,48 @@ class DdpFedAvgSettings(DpFedAvgSettings):
     noise_multiplier: Annotated[
         Positive,
         about(
-            "The noise of the fewest honest clients' sum, over the norm that each update is clipped to.",
+            "Noise multiplier: standard deviation of the noise that the fewest honest clients add "
+            "together, divided by the clip norm.",
             symbol="z",
         ),
     ] = 1.0
     target_epsilon: Annotated[
-        Positive | None, about("Instead of z: what a client that takes part in every round may spend.")
+        Positive | None, about("Epsilon that a client in every round may spend. It replaces z.")
     ] = None
     delta: Annotated[
         Delta,
-        about("Of the stated epsilon; a thousandth of it is for draws that are off their distribution."),
+        about(
+            "Delta of the stated epsilon. A thousandth of it covers draws that deviate from their "
+            "distribution."
+        ),
     ] = 1e-5
     clipping: Annotated[
         Literal["fixed", "adaptive"],
         about(
-            "adaptive: C is that of the first round, and follows a quantile of the updates' norms by noised "
-            "counts, which are charged for."
+            "fixed: the clip norm stays at C. adaptive: it starts at C and follows a quantile of the "
+            "updates' norms, by noised counts that epsilon includes."
         ),
     ] = "fixed"
     clip_quantile: Annotated[
-        Delta, about("Of adaptive clipping: the share of the clients that is to be within C.", symbol="γ")
+        Delta,
+        about("Adaptive clipping: target share of clients whose update has a norm of at most C.", symbol="γ"),
     ] = 0.5
     clip_learning_rate: Annotated[
         Positive,
-        about("Of adaptive clipping: C moves by a factor of exp(-η (share within C - γ)).", symbol="η"),
+        about(
+            "Adaptive clipping: learning rate of C, which each round multiplies by exp(-η (share within "
+            "C - γ)).",
+            symbol="η",
+        ),
     ] = 0.2
     clip_count_noise: Annotated[
         Positive,
         about(
-            "Of adaptive clipping: the noise of the fewest honest clients' sum on how many of them are "
-            "within C, over their number."
+            "Adaptive clipping: standard deviation of the noise on the share of clients within C, where "
+            "the fewest honest clients add it."
         ),
     ] = 0.05
-    mechanism: Annotated[Distribution, about("What each client's share of the noise is drawn from.")] = (
-        "skellam"
-    )
+    mechanism: Annotated[Distribution, about("Distribution of each client's share of the noise.")] = "skellam"
     colluders: Colluders = 1
     encryption: Encryption = DEFAULT_ENCRYPTION
     key_bits: PaillierBits = DEFAULT_KEY_BITS

@@ -44,15 +44,16 @@ OF_NOISY_SUMS = PrivacyReading(
 SumDelta = Annotated[
     Delta,
     about(
-        "Of the epsilon of sums with noise; a thousandth of it is for draws that are off their distribution."
+        "Delta of the epsilon of sums with noise. A thousandth of it covers draws that deviate from "
+        "their distribution."
     ),
 ]
 Colluders = Annotated[
     int,
     Meta(ge=1, lt=2**31),
     about(
-        "How many clients of a sum may put together what noise they drew: shares are sized for min_clients "
-        "less these. A client that looks at a sum alone is one."
+        "Clients of a sum that may pool the noise they drew. Shares are sized for min_clients minus "
+        "these. A client that inspects a sum on its own counts as one."
     ),
 ]
 _OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"})
@@ -89,20 +90,21 @@ class SumNoiseOption(FixedPoint):
     sum_noise_multiplier: Annotated[
         NotNegative,
         about(
-            "Each client adds a share of noise before it encrypts: the noise of the fewest honest clients' "
-            "sum, over the norm that what each encrypts is clipped to; 0 for none.",
+            "Noise multiplier of encrypted sums; 0 for no noise. Each client adds a share before it "
+            "encrypts. The value is the standard deviation of the noise that the fewest honest clients "
+            "add together, divided by the clip norm.",
             symbol="z",
         ),
     ] = 0.0
     sum_target_epsilon: Annotated[
         Positive | None,
-        about("Instead of z: what the sums of all rounds that have this noise may cost together."),
+        about("Epsilon that the noised sums of all rounds may spend together. It replaces z."),
     ] = None
     sum_clip_norm: Annotated[
         Positive,
-        about("The L2 norm that what a client encrypts is clipped to, where sums have noise.", symbol="C"),
+        about("L2 norm to which a client's encrypted values are clipped, if sums have noise.", symbol="C"),
     ] = 1.0
-    sum_mechanism: Annotated[Distribution, about("What each client's share of that noise is drawn from.")] = (
+    sum_mechanism: Annotated[Distribution, about("Distribution of each client's share of that noise.")] = (
         "skellam"
     )
     sum_colluders: Colluders = 1

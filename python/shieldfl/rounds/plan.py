@@ -85,10 +85,11 @@ _Size = Annotated[int, Meta(ge=1)]
 Opener = Annotated[
     Literal["authority", "clients", "aggregator"] | None,
     about(
-        "Who opens sums. authority: the key authority, which gets them. clients: each client, with the "
-        "authority's answer to a list of participants; neither aggregator nor authority then sees an opened "
-        "value. aggregator: it alone, with such answers; it has the model, and the authority signs one for "
-        "all clients. None: clients where they enrol, else the authority."
+        "Who opens sums. authority: the key authority, which gets the sums. clients: each client, "
+        "with the authority's answer to the list of participants; neither aggregator nor authority "
+        "then sees an opened value. aggregator: the aggregator alone, with the authority's answers; "
+        "it has the model, and the authority signs one model for all clients. None: clients if they "
+        "enrol, else the authority."
     ),
 ]
 """Who opens sums."""
@@ -104,32 +105,39 @@ class FederationPlan(Settings):
     clients: Count
     rounds: Count
     min_clients: Annotated[
-        Count, about("Clients begin no round of fewer, and the key authority opens no total of fewer.")
+        Count,
+        about(
+            "Fewest clients in a round. Clients begin no smaller round, and the key authority opens no "
+            "smaller total."
+        ),
     ]
-    server_learning_rate: Annotated[Positive, about("1 is FedAvg.")]
-    parameters: Annotated[_Size, about("Of the model.", symbol="P")]
+    server_learning_rate: Annotated[Positive, about("Factor of the server's step; 1 is FedAvg.")]
+    parameters: Annotated[_Size, about("Number of parameters of the model.", symbol="P")]
     buffers: Annotated[
         int,
         Meta(ge=0),
-        about("Float buffer values of the model, such as BatchNorm's statistics.", symbol="B"),
+        about(
+            "Number of floating-point buffer values of the model, such as BatchNorm's statistics.", symbol="B"
+        ),
     ] = 0
     layer_offsets: Annotated[
         tuple[int, ...],
         about(
-            "Where the model's parameter tensors begin in the flat vector, and where the last one ends; () "
-            "for one layer."
+            "Positions in the flat vector at which the model's parameter tensors begin, then the end of "
+            "the last one. () for one layer."
         ),
     ] = ()
     most_weight: Annotated[
         int,
         Meta(ge=1, lt=2**32),
-        about("The largest weight of a client, such as its number of samples."),
+        about("Largest weight of a client, such as its number of samples."),
     ] = 1
-    mean_weight: Annotated[float, Meta(ge=1.0), about("Of all clients.")] = 1.0
+    mean_weight: Annotated[float, Meta(ge=1.0), about("Mean weight of all clients.")] = 1.0
     samples: Annotated[
         _Size | None,
         about(
-            "Of all clients together, where it is known: 1/N is the delta of what is private for each sample."
+            "Number of samples N of all clients together, if it is known. 1/N is the delta of privacy "
+            "for a sample."
         ),
     ] = None
 
@@ -137,8 +145,8 @@ class FederationPlan(Settings):
         str,
         Meta(pattern="^([0-9a-f]{64})?$"),
         about(
-            "Of where whoever trains finds the model's arrays in the flat vector: 64 hexadecimal digits, "
-            "which all clients compare; empty where they know it otherwise."
+            "SHA-256, 64 hexadecimal digits, of the layout of the model's arrays in the flat vector. All "
+            "clients compare it. Empty if they agree on the layout otherwise."
         ),
     ] = ""
 
@@ -146,7 +154,8 @@ class FederationPlan(Settings):
     max_clients: Annotated[
         Count | None,
         about(
-            "No round is of more. Sums have room for so many: a smaller bound takes fewer bytes. None: all."
+            "Most clients in a round. Sums have room for this many: a smaller bound takes fewer bytes. "
+            "None: all."
         ),
     ] = None
 

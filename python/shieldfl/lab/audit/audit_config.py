@@ -21,71 +21,86 @@ _FOLDER = "Checkpoint"
 class AuditConfig(Settings):
     """Raises ParameterError for values out of range, and for fewer clients than a round needs."""
 
-    dataset: Annotated[str, about("All but digits are read from files.", choices=DATASETS)] = "digits"
+    dataset: Annotated[str, about("Data set. All but digits are read from files.", choices=DATASETS)] = (
+        "digits"
+    )
     data_dir: Annotated[
         str | None,
-        about("Folder of the data sets; default $SHIELDFL_DATA, then ./data.", metavar="DIR"),
+        about("Folder of the data sets. Default: $SHIELDFL_DATA, else ./data.", metavar="DIR"),
     ] = None
     model: Annotated[
         str | None,
-        about("By default small-mlp for digits, else the data set's.", choices=MODELS),
+        about("Model. Default: small-mlp for digits, else the usual model of the data set.", choices=MODELS),
     ] = None
     samples: Annotated[
         Count,
-        about("Of each client, all in one batch: the fewer, the more an update tells of each."),
+        about(
+            "Samples of each client, all in one batch. The fewer there are, the more an update reveals "
+            "about each."
+        ),
     ] = 8
-    learning_rate: Annotated[Positive, about("Of the one step of SGD that a client takes in a round.")] = 0.1
-    clients: Annotated[int, Meta(ge=2), about("Of a federation.")] = 4
-    min_clients: Annotated[Count, about("Fewest clients of a round.")] = 3
+    learning_rate: Annotated[
+        Positive, about("Learning rate of the one SGD step that a client takes in a round.")
+    ] = 0.1
+    clients: Annotated[int, Meta(ge=2), about("Clients in a federation.")] = 4
+    min_clients: Annotated[Count, about("Fewest clients in a round.")] = 3
     rounds: Annotated[
         Count,
-        about("Of a federation: methods that alternate need several, so that there is one of each kind."),
+        about(
+            "Rounds in a federation. Methods that alternate kinds of rounds need several, so that each "
+            "kind occurs."
+        ),
     ] = 3
     opener: Annotated[
         Literal["authority", "clients", "aggregator"] | None,
         about(
-            "Who opens sums, and so has the models: the key authority, or each client or the aggregator "
-            "alone, for which clients need keys of their own. By default clients where they have such keys, "
-            "else the authority."
+            "Who opens sums and so has the model: authority (the key authority), clients (each client) "
+            "or aggregator. The last two need a scheme in which clients have keys of their own. Default: "
+            "clients if they have such keys, else authority."
         ),
     ] = None
     budget_minutes: Annotated[
         Positive,
         about(
-            "For all attacks; each federation is one trial for every client. What is under way in the end is "
-            "ended.",
+            "Minutes for all attacks together. Each federation is one trial for every client. Attacks "
+            "that still run at the end are stopped.",
             panel=_EFFORT,
         ),
     ] = 9.0
     trials: Annotated[
-        Count, about("Most federations of each method, each with other data, model and seed.", panel=_EFFORT)
+        Count,
+        about(
+            "Most federations for each method. Each has other data, another model and another seed.",
+            panel=_EFFORT,
+        ),
     ] = 25
-    seed: Annotated[Seed, about("Of the first federation; the others count on from it.", panel=_EFFORT)] = 0
+    seed: Annotated[
+        Seed, about("Seed of the first federation. Each further federation adds 1.", panel=_EFFORT)
+    ] = 0
     folder: Annotated[
         Text | None,
         about(
-            "A folder of this audit alone: settings, versions and the commit; a line for each federation "
-            "that was attacked, as it ends (attacked.jsonl), with the images that it recovered; in the end "
-            "every figure (result.json).",
+            "Folder for this audit alone. It gets settings, versions and the commit; a line for each "
+            "attacked federation, with the recovered images (attacked.jsonl); at the end every figure "
+            "(result.json).",
             metavar="DIR",
             panel=_FOLDER,
         ),
     ] = None
     resume: Annotated[
         bool,
-        about("Go on with the audit in the folder, under the settings that it began with.", panel=_FOLDER),
+        about("Resume the audit in the folder, with the settings that it began with.", panel=_FOLDER),
     ] = False
     threads: Annotated[
         Threads | None,
-        about("Of training and of the core; default as many as the work is worth.", panel=_EFFORT),
+        about("Threads of training and of the core. Default: as many as the work is worth.", panel=_EFFORT),
     ] = None
 
     workers: Annotated[
         Threads | None,
         about(
-            "Processes that attack beside each other, of an audit that takes longer than some seconds; by "
-            "default one for each core, eight at most. What a federation comes to does not depend on how "
-            "many there are.",
+            "Processes that attack in parallel, if the audit takes more than a few seconds. Default: one "
+            "for each core, at most eight. Results do not depend on this number.",
             panel=_EFFORT,
         ),
     ] = None
@@ -132,13 +147,13 @@ class EpsilonConfig(Settings):
     canaries: Annotated[
         Count,
         about(
-            "Samples or clients for each method, each in or out by a coin. Of m that are all guessed right "
-            "the bound is about ln(m / 5), so that a larger claim needs more of them to be above."
+            "Canaries for each method: samples or clients that a coin includes or leaves out. If all m "
+            "are guessed right, the bound is about ln(m / 5), so larger claims need more canaries."
         ),
     ] = 1000
     steps: Annotated[
-        Count, about("Of DP-SGD in a round: each sample is in each step with a probability of 1 over this.")
+        Count, about("DP-SGD steps in a round. Each sample is in each step with probability 1 / steps.")
     ] = 1
     sample_rate: Annotated[
-        Share, about("Probability of each client to take part in a round, which all others see.")
+        Share, about("Probability that a client takes part in a round. Who takes part is public.")
     ] = 1.0

@@ -42,23 +42,28 @@ class CalibrationSettings(Settings):
     ] = calibrations()
     threads: Annotated[
         ThreadCounts | None,
-        about("For encryption and training; 1 is always among them. By default one, and all cores."),
+        about(
+            "Thread counts for encryption and training. 1 is always included. Default: 1, and the number "
+            "of cores."
+        ),
     ] = None
-    values: Annotated[Count, about("Of an update, for everything but slow schemes.")] = 2**20
+    values: Annotated[Count, about("Values of an update, for all schemes but slow ones.")] = 2**20
     slow_ciphertexts: Annotated[
-        Count, about("That slow schemes, Paillier, encrypt at a time, for each thread.")
+        Count, about("Ciphertexts that slow schemes (Paillier) encrypt at a time, for each thread.")
     ] = 64
-    key_bits: Annotated[KeyBits, about("Paillier's key size.")] = DEFAULT_KEY_BITS
-    seconds: Annotated[NotNegative, about("For each figure, and three repetitions at least.")] = 0.5
+    key_bits: Annotated[KeyBits, about("Paillier key size, in bits.")] = DEFAULT_KEY_BITS
+    seconds: Annotated[
+        NotNegative, about("Seconds of measurement for each figure, with at least three repetitions.")
+    ] = 0.5
     model: Annotated[
         str | None,
-        about("Measure a training step of this model too; needs torch.", choices=MODELS, panel=_MODEL),
+        about("Model whose training step is measured too; needs torch.", choices=MODELS, panel=_MODEL),
     ] = None
     sample_shape: Annotated[
         tuple[Count, ...], Meta(min_length=1), about("Shape of one sample.", panel=_MODEL)
     ] = (1, 28, 28)
-    classes: Annotated[Count, about("Classes of the model.", panel=_MODEL)] = 10
-    batch_size: Annotated[Count, about("Samples of a training step.", panel=_MODEL)] = 32
+    classes: Annotated[Count, about("Number of classes of the model.", panel=_MODEL)] = 10
+    batch_size: Annotated[Count, about("Samples in a training step.", panel=_MODEL)] = 32
 
     def thread_counts(self) -> tuple[int, ...]:
         asked = (build_info()["threads"],) if self.threads is None else self.threads

@@ -352,24 +352,29 @@ class MaskSettings(Settings):
     """
 
     exposed_share: Annotated[
-        Probability, about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C")
+        Probability,
+        about(
+            "sense-crypt: share of the sensitivity that a client with budget 0 may leave unencrypted "
+            "(eq. 7).",
+            symbol="C",
+        ),
     ] = 0.7
     exposure_decay: Annotated[
-        NotNegative, about("Of sense-crypt: how fast that falls as the budget grows.", symbol="B")
+        NotNegative, about("sense-crypt: decay rate of that share as the budget grows (eq. 7).", symbol="B")
     ] = 1.3
     uniform_ratio: Annotated[
         Share | None,
         about(
-            "Share of the parameters that mask-crypt and fedml-he encrypt at every client; default: as many "
-            "as the union of sense-crypt's masks over the whole fleet, at which its paper compares (section "
-            "4.2)."
+            "Share of the parameters that mask-crypt and fedml-he encrypt at every client. Default: the "
+            "share in the union of sense-crypt's masks over the whole fleet, as in its paper's "
+            "comparison (section 4.2)."
         ),
     ] = None
     mask_overlap: Annotated[
         Probability,
         about(
-            "Where the union of sense-crypt's masks lies between the largest one (1: nested masks, as equal "
-            "scores give) and that of independent ones (0)."
+            "Size of the union of sense-crypt's masks, between that of independent masks (0) and that of "
+            "the largest mask alone (1: nested masks, which equal scores give)."
         ),
     ] = 0.5
     """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py).
@@ -379,8 +384,8 @@ class MaskSettings(Settings):
     cost_weight: Annotated[
         Positive,
         about(
-            "Of sense-crypt: what a position costs over what it protects (eq. 9); inf to encrypt as little "
-            "as the constraints allow.",
+            "sense-crypt: weight of a position's cost against its protection (eq. 9). inf encrypts as "
+            "little as the constraints allow.",
             symbol="beta_1 / beta_2",
             words={"inf": math.inf},
         ),

@@ -45,13 +45,13 @@ _Size = Annotated[int, Meta(ge=1, le=2**40)]
 class Model(Settings):
     """What is trained."""
 
-    parameters: Annotated[_Size, about("How many it has.")]
+    parameters: Annotated[_Size, about("Number of parameters of the model.")]
     name: Annotated[
-        Text | None, about("A model of the device profile or of shieldfl run, for the time of training.")
+        Text | None, about("Name of a model in the device profile or in shieldfl run, for the training time.")
     ] = None
     train_core_seconds_per_sample: Annotated[
         Positive | None,
-        about("Of one sample in one epoch on one core at speed 1; None takes what the cost model says."),
+        about("Training time of one sample in one epoch on one core of speed 1. Default: the cost model's."),
     ] = None
 
 
@@ -59,10 +59,13 @@ class Model(Settings):
 class Training(Settings):
     """What every client does in a round."""
 
-    local_epochs: Annotated[_Size, about("Passes over a client's samples.")] = 1
+    local_epochs: Annotated[_Size, about("Passes over a client's samples in a round.")] = 1
     min_clients: Annotated[
         _Size,
-        about("The key authority opens no total of fewer, so a cluster that fewer survive in has no result."),
+        about(
+            "Fewest clients in a total that the key authority opens. A cluster with fewer surviving "
+            "clients has no result."
+        ),
     ] = 3
 
 
@@ -70,7 +73,9 @@ class Training(Settings):
 class Aggregator(Settings):
     """The machine that adds ciphertexts, and one like it that opens totals."""
 
-    cores: Annotated[Positive, about("Of the same kind as those that the costs are of.")] = 1.0
+    cores: Annotated[
+        Positive, about("Cores of the aggregator, of the kind that the costs were measured on.")
+    ] = 1.0
 
 
 @dataclass(frozen=True)
@@ -79,32 +84,34 @@ class ClientKind(Settings):
 
     name: Text
     cores: Positive
-    samples: Annotated[_Size, about("Of training data, of each.")]
+    samples: Annotated[_Size, about("Training samples of each client.")]
     upload_bytes_per_second: Annotated[
-        Positive, about("Rate of its way up.", key="upload", units=BYTES_PER_SECOND)
+        Positive, about("Uplink rate of a client.", key="upload", units=BYTES_PER_SECOND)
     ]
     download_bytes_per_second: Annotated[
-        Positive, about("Rate of its way down.", key="download", units=BYTES_PER_SECOND)
+        Positive, about("Downlink rate of a client.", key="download", units=BYTES_PER_SECOND)
     ]
-    count: Annotated[_Size, about("How many there are.")] = 1
-    cpu_share: Annotated[Share, about("Of the time of each core.")] = 1.0
+    count: Annotated[_Size, about("Number of clients of this kind.")] = 1
+    cpu_share: Annotated[Share, about("Share of each core's time that the client gets.")] = 1.0
     core_speed: Annotated[
         Positive,
         about(
-            "Of one core, in cores of the machine that the costs are of. A ratio of clock rates will do "
-            "where there is no better figure; two calibrated profiles give it exactly."
+            "Speed of one core, relative to a core of the machine that the costs were measured on. The "
+            "ratio of clock rates is an estimate; two calibrated profiles give the exact ratio."
         ),
     ] = 1.0
     latency_seconds: Annotated[
-        NotNegative, about("One way, paid by the upload and by the download.", key="latency", units=SECONDS)
+        NotNegative,
+        about("One-way latency, added to the upload and to the download.", key="latency", units=SECONDS),
     ] = 0.0
     dropout_probability: Annotated[
-        Probability, about("Of leaving the round before the upload is complete.", key="dropout")
+        Probability,
+        about("Probability that a client drops out before its upload is complete.", key="dropout"),
     ] = 0.0
     idle_seconds: Annotated[
         NotNegative,
         about(
-            "Between two rounds, with nothing to do: randomisers of a pooled scheme that are made in it cost "
+            "Idle time between two rounds. A pooled scheme prepares randomisers in it, which then cost "
             "the round nothing.",
             key="idle",
             units=SECONDS,
@@ -113,12 +120,16 @@ class ClientKind(Settings):
     profile: Annotated[
         str,
         about(
-            "The path of its own device profile, relative to the fleet file; by default it has the one that "
-            "the costs of all others are of."
+            "Path of a device profile for this kind of client, relative to the fleet file. Default: the "
+            "profile of all other clients."
         ),
     ] = ""
     cluster: Annotated[
-        str, about("Clients of the same label have alike data; methods that cluster keep them together.")
+        str,
+        about(
+            "Label of clients with similar data. Methods that cluster put clients with one label into "
+            "one cluster."
+        ),
     ] = ""
 
 

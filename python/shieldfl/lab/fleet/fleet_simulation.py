@@ -36,17 +36,17 @@ class SimulationSettings(MaskSettings):
     methods: Annotated[
         tuple[Text, ...],
         Meta(min_length=1),
-        about("Methods, compared side by side.", options=("--method",), panel=_ROUNDS),
+        about("Methods to compare.", options=("--method",), panel=_ROUNDS),
     ] = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
     rounds: Annotated[
         Count | None,
         about(
-            "Number of rounds of each fleet. By default 100 where clients may drop out, and else one, since "
+            "Rounds to simulate for each fleet. Default: 100 if clients may drop out, else 1, since "
             "nothing else is random.",
             panel=_ROUNDS,
         ),
     ] = None
-    seed: Annotated[Seed, about("Decides who drops out, and when.", panel=_ROUNDS)] = 0
+    seed: Annotated[Seed, about("Seed of the dropouts.", panel=_ROUNDS)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -271,8 +271,10 @@ class SchemePlan:
 class RoundTarget(Settings):
     """What a plan has to reach."""
 
-    target_seconds: Annotated[Positive, about("Seconds that a round may take, from start to new model.")]
-    least_ratio: Annotated[Probability, about("Share of the parameters that every client must encrypt.")] = (
+    target_seconds: Annotated[
+        Positive, about("Most seconds that a round may take, from its start to the new model.")
+    ]
+    least_ratio: Annotated[Probability, about("Smallest share of the parameters that a client encrypts.")] = (
         0.01
     )
 

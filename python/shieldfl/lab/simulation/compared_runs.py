@@ -387,9 +387,9 @@ class PaperFigure(Settings):
     less it takes.
     """
 
-    source: Annotated[Text, about("Paper and table.")]
+    source: Annotated[Text, about("Paper and table of the figure.")]
     method: str
-    figure: Annotated[str, about("What of a run it is.", choices=tuple(FIGURES))]
+    figure: Annotated[str, about("Figure of a run that it is compared with.", choices=tuple(FIGURES))]
     value: Annotated[
         tuple[float, ...], Meta(min_length=1, max_length=2), about("A number, or the two ends of a range.")
     ]

@@ -30,29 +30,32 @@ class RunConfig(TrainingSettings):
     is to go on and no checkpoint is named.
     """
 
-    dataset: Annotated[str, _data("All but digits are read from files.", choices=DATASETS)] = "digits"
+    dataset: Annotated[str, _data("Data set. All but digits are read from files.", choices=DATASETS)] = (
+        "digits"
+    )
     task: Annotated[
         Text | None,
         _data(
-            "Your own model and data in the place of a data set and a model by name: MODULE:NAME of a "
-            "shieldfl.Task, or of a function that returns one. The module may lie in the folder that the "
-            "command is called in.",
+            "Your own model and data instead of --dataset and --model: MODULE:NAME of a shieldfl.Task, "
+            "or of a function that returns one. The current folder is searched for the module too.",
             metavar="MODULE:NAME",
         ),
     ] = None
     data_dir: Annotated[
         str | None,
         _data(
-            "Folder of the data sets; default $SHIELDFL_DATA, then ./data.", metavar="DIR", beside_file=True
+            "Folder of the data sets. Default: $SHIELDFL_DATA, else ./data.", metavar="DIR", beside_file=True
         ),
     ] = None
-    model: Annotated[str | None, _data("By default the data set's.", choices=MODELS)] = None
+    model: Annotated[
+        str | None, _data("Model. Default: the usual model of the data set.", choices=MODELS)
+    ] = None
     synthetic_data: Annotated[
         str | None,
         _data(
-            "Your own synthetic data for methods that train on some, a NumPy archive (.npz): arrays features "
-            "(float32, shaped as the data set's samples) and labels (whole numbers). They spend no epsilon; "
-            "by default some are made, which do.",
+            "Synthetic data for methods that train on some: a NumPy archive (.npz) with the arrays "
+            "features (float32, shaped as the data set's samples) and labels (integers). Your own data "
+            "spend no epsilon. Default: data made from the real ones, which spend epsilon.",
             metavar="FILE",
             beside_file=True,
         ),
@@ -62,15 +65,15 @@ class RunConfig(TrainingSettings):
     alpha: Annotated[
         Positive,
         _data(
-            "Dirichlet concentration of the labels over the clients; smaller is more uneven.",
+            "Dirichlet concentration of the labels over the clients; smaller values are more uneven.",
             words={"iid": inf},
         ),
     ] = 0.5
     classes_per_client: Annotated[
         Count | None,
         _data(
-            "In the place of alpha: so many consecutive classes for each client, the same ones for all of a "
-            "group of clients, within which data are alike."
+            "Number of consecutive classes for each client, instead of --alpha. Clients of one group get "
+            "the same classes, so that their data are alike."
         ),
     ] = None
     sample_rate: Annotated[
@@ -79,48 +82,54 @@ class RunConfig(TrainingSettings):
     min_clients: Annotated[
         Count,
         _federation(
-            "Fewest clients of a round, which is drawn again where fewer come, and of a total that is "
-            "opened: of two clients each learns the other's update."
+            "Fewest clients in a round and in an opened total. A round with fewer is drawn again. With "
+            "two clients, each can compute the other's update."
         ),
     ] = 3
     max_clients: Annotated[
         Count | None,
         _federation(
-            "Most clients of a round, which is drawn again where more come. Sums have room for so many: a "
-            "smaller bound takes fewer bytes. By default all."
+            "Most clients in a round. A round with more is drawn again. Sums have room for this many: a "
+            "smaller bound takes fewer bytes. Default: all."
         ),
     ] = None
     dropout: Annotated[
         float,
         Meta(ge=0.0, lt=1.0),
-        _federation("Probability that a client leaves a round at some step; what it did until then is lost."),
+        _federation(
+            "Probability that a client drops out of a round at a random step. Its work in that round is lost."
+        ),
     ] = 0.0
     opener: Annotated[
         Literal["authority", "clients", "aggregator"] | None,
         _federation(
-            "Who opens sums: the key authority, or each client or the aggregator alone, for which clients "
-            "need keys of their own. By default clients where they have such keys, else the authority."
+            "Who opens sums: authority (the key authority), clients (each client) or aggregator. The "
+            "last two need a scheme in which clients have keys of their own. Default: clients if they "
+            "have such keys, else authority."
         ),
     ] = None
     weighting: Annotated[
         Literal["uniform", "samples"],
-        _federation("uniform, or samples: a client counts as often as it has samples, where the method can."),
+        _federation(
+            "Weights of clients in the mean. uniform: 1 for each. samples: the number of samples, if the "
+            "method supports weights."
+        ),
     ] = "uniform"
     server_learning_rate: Annotated[
-        Positive, _federation("Scales the server's step; 1 is plain averaging.")
+        Positive, _federation("Factor of the server's step; 1 is plain averaging.")
     ] = 1.0
     seed: Annotated[
         Seed,
         _data(
-            "Repeats partition, initial model and training; never the cryptographic or privacy noise.",
+            "Seed of partition, initial model and training. Cryptographic and privacy noise never repeat.",
             beside_file=True,
         ),
     ] = 0
     device: Annotated[
         Text,
         _federation(
-            "Where clients train and models are measured: cpu, or an accelerator of this machine as torch "
-            "names it, such as cuda, cuda:1 or mps. Encryption is on the processor.",
+            "Device for training and evaluation: cpu, or an accelerator by its name in torch, such as "
+            "cuda, cuda:1 or mps. Encryption runs on the CPU.",
             metavar="NAME",
             beside_file=True,
         ),
@@ -128,9 +137,9 @@ class RunConfig(TrainingSettings):
     threads: Annotated[
         Threads | None,
         _federation(
-            "Most threads of training and of the core; as many clients of a small model train at a time, in "
-            "processes, and their seconds are those of clients that share a machine. Default: as many "
-            "threads as work is worth.",
+            "Most threads of training and of the core. For a small model, this many clients train in "
+            "parallel processes; their measured seconds are then those of clients that share a machine. "
+            "Default: as many as the work is worth.",
             beside_file=True,
         ),
     ] = None
@@ -138,8 +147,8 @@ class RunConfig(TrainingSettings):
     folder: Annotated[
         Text | None,
         _folder(
-            "A folder of this run alone: settings, versions and the commit; a line for each round as it "
-            "comes (rounds.jsonl); in the end every figure (result.json, rounds.csv); and the checkpoint.",
+            "Folder for this run alone. It gets settings, versions and the commit; a line for each round "
+            "(rounds.jsonl); the checkpoint; at the end every figure (result.json, rounds.csv).",
             metavar="DIR",
             beside_file=True,
         ),
@@ -147,7 +156,7 @@ class RunConfig(TrainingSettings):
     tensorboard: Annotated[
         bool,
         _folder(
-            "Write each round's figures to the run's folder for TensorBoard, too, which is read by: "
+            "Also write each round's figures to the run's folder for TensorBoard. Read them by: "
             "tensorboard --logdir DIR.",
             beside_file=True,
         ),
@@ -155,15 +164,17 @@ class RunConfig(TrainingSettings):
     checkpoint: Annotated[
         Text | None,
         _folder(
-            "A folder of this run alone, with all its secrets: what it takes to go on is written there after "
-            "each round.",
+            "Folder for this run alone, which holds its secrets. After each round the run writes there "
+            "what it needs to resume.",
             metavar="DIR",
             beside_file=True,
         ),
     ] = None
     resume: Annotated[
         bool,
-        _folder("Go on from the checkpoint, under the settings that the run began with.", beside_file=True),
+        _folder(
+            "Resume the run from its checkpoint, with the settings that it began with.", beside_file=True
+        ),
     ] = False
 
     def __post_init__(self) -> None:
@@ -171,8 +182,8 @@ class RunConfig(TrainingSettings):
         if self.min_clients > self.clients:
             raise ParameterError(
                 f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round "
-                "can start. Take more clients, or lower min_clients; of two clients each learns the other's "
-                "update"
+                "can start. Take more clients, or lower min_clients; with two clients, each can compute the "
+                "other's update"
             )
         if self.max_clients is not None and not self.min_clients <= self.max_clients <= self.clients:
             raise ParameterError(

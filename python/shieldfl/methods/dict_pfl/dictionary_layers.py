@@ -27,8 +27,10 @@ _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_pro
 
 @dataclass(frozen=True)
 class _Asked(Settings):
-    rank: Annotated[Count, about("As in the method's settings.", symbol="r")] = 4
-    train_fully: Annotated[tuple[str, ...], about("As in the method's settings.")] = ()
+    rank: Annotated[Count, about("Rank of the factorisation, as in the method's settings.", symbol="r")] = 4
+    train_fully: Annotated[
+        tuple[str, ...], about("Modules that are not factorised, as in the method's settings.")
+    ] = ()
 
 
 def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) -> nn.Module:

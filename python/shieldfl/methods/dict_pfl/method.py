@@ -67,42 +67,46 @@ class DictPflSettings(SumNoiseOption):
         float,
         Meta(ge=0.0, lt=100.0),
         about(
-            "How many positions a round's update counts as small, of those ranked; 0 prunes nothing.",
+            "Percentage of the ranked positions whose update counts as small in a round; 0 prunes nothing.",
             symbol="s",
         ),
     ] = 70.0
     patience_rounds: Annotated[
         int,
         Meta(ge=1, le=2**16 - 1),
-        about("A position is pruned when it was small in so many rounds running.", symbol="tau"),
+        about("Consecutive rounds with a small update after which a position is pruned.", symbol="tau"),
     ] = 3
     decay: Annotated[
-        Share, about("What a vain reactivation multiplies a position's probability by.", symbol="beta")
+        Share,
+        about("Factor of a position's reactivation probability after a reactivation in vain.", symbol="beta"),
     ] = 0.2
     first_probability: Annotated[
         Probability,
         about(
-            "Of a reactivation, for a position that is pruned for the first time; 0 never tries one again. "
-            "The summary does not state it; beta is as if the tau small rounds were a vain reactivation.",
+            "Reactivation probability of a position that is pruned for the first time; 0 never "
+            "reactivates. The paper's summary does not state it. The default, beta, counts the tau small "
+            "rounds as one reactivation in vain.",
             symbol="p",
         ),
     ] = 0.2
     ranked: Annotated[
         Literal["all", "sent"],
         about(
-            "Of which positions s % are small. all: a position that was not sent has the update 0 and counts "
-            "as small, so at most s % are pruned. sent: of those sent in the round, so pruning goes on "
-            "without a limit."
+            "Positions among which s % count as small. all: a position that was not sent has update 0 "
+            "and counts as small, so at most s % are pruned. sent: the positions sent in the round, so "
+            "pruning has no limit."
         ),
     ] = "all"
     rank: Annotated[
-        Count, about("At most the smaller side of every weight matrix that is factorised.", symbol="r")
+        Count,
+        about(
+            "Rank of the factorisation; at most the smaller side of every factorised weight matrix.",
+            symbol="r",
+        ),
     ] = 4
     train_fully: Annotated[
         tuple[str, ...],
-        about(
-            "Modules, by their names in the model, whose weights are trained themselves and not factorised."
-        ),
+        about("Names of modules whose weights are trained as they are, without factorisation."),
     ] = ()
 
 

@@ -56,8 +56,8 @@ class SelectiveShieldSettings(FixedPoint):
     threshold: Annotated[
         _Threshold | Annotated[tuple[_Threshold, ...], Meta(min_length=1)],
         about(
-            "Sensitivity above which a client selects a position (eq. 14), one for all clients or one for "
-            "each. A negative one chooses every position.",
+            "Sensitivity above which a client selects a position (eq. 14): one value for all clients, or "
+            "one for each. A negative value selects every position.",
             symbol="tau",
             options=("--tau", "--threshold"),
         ),
@@ -72,61 +72,68 @@ class SelectiveShieldSettings(FixedPoint):
         ),
     ] = 0.5
     noise_multiplier: Annotated[
-        NotNegative, about("Of the noise zone (eq. 21); 0 sends it in the clear.", symbol="sigma")
+        NotNegative,
+        about("Noise multiplier of the noise zone (eq. 21); 0 sends the zone in the clear.", symbol="sigma"),
     ] = 0.0
     noise_distribution: Annotated[
         Literal["gaussian", "discrete-gaussian"],
         about(
-            "gaussian: floating-point noise. discrete-gaussian: drawn exactly, on a grid that the noise's "
-            "standard deviation decides, so that the privacy proof speaks of the numbers sent; slower."
+            "Distribution of the noise. gaussian: floating-point noise. discrete-gaussian: exact draws "
+            "on a grid set by the standard deviation, so that the privacy proof covers the numbers sent; "
+            "slower."
         ),
     ] = "gaussian"
     clip_norm: Annotated[
         Positive,
-        about("L2 norm of the noise zone's update (eq. 20). Clips only where there is noise.", symbol="C"),
+        about("L2 norm to which the noise zone's update is clipped (eq. 20), if there is noise.", symbol="C"),
     ] = 1.0
     adaptive_clip: Annotated[
-        bool, about("Clip to the client's own recent norms. Not private: the norms themselves are data.")
+        bool,
+        about("Clip to the client's own recent norms. This is not private: the norms depend on the data."),
     ] = False
     target_epsilon: Annotated[
         Positive | None,
         about(
-            "Instead of a noise multiplier: what the noise of all rounds together may be charged (by eq. "
-            "22). It bounds the noise alone. What holds is infinite where masks follow from the data or a "
-            "sum opened without noise came before."
+            "Epsilon of the noise of all rounds together, by eq. 22. It replaces the noise multiplier. "
+            "It bounds the noise alone: the epsilon that holds is infinite if masks depend on the data, "
+            "or after a sum was opened without noise."
         ),
     ] = None
     delta: Annotated[Delta, about("Delta of every stated epsilon.")] = 1e-5
     divisor: Annotated[
         Literal["contributors", "participants"],
-        about("Of a position's sum: the clients that sent it, or all of the round (eq. 26)."),
+        about(
+            "Divisor of a position's sum: the number of clients that sent it, or of all clients in the "
+            "round (eq. 26)."
+        ),
     ] = "contributors"
     negotiation: Annotated[
         Literal["clear", "encrypted"],
         about(
-            "clear: the aggregator sees every mask, as in the paper. encrypted: only whoever opens sums sees "
-            "tallies."
+            "clear: the aggregator sees every mask, as in the paper. encrypted: only the opener of sums "
+            "sees tallies."
         ),
     ] = "clear"
     hide_personalised: Annotated[
         bool,
         about(
-            "Send noise on personalised positions, so that an upload does not tell which they are. Needs "
+            "Send noise on personalised positions, so that an upload does not reveal them. Needs "
             "encrypted negotiation."
         ),
     ] = False
     buffers: Annotated[
         Literal["local", "encrypted"],
         about(
-            "BatchNorm statistics stay local to each client (FedBN), or are averaged in the encrypted zone."
+            "BatchNorm statistics. local: each client keeps its own (FedBN). encrypted: they are "
+            "averaged in the encrypted zone."
         ),
     ] = "local"
     sensitivity: Annotated[
         Literal["full-batch", "batch", "per-sample"],
         about(
-            "full-batch: the squared gradient of all local data at the start of the round (eq. 12). batch: "
-            "the squared gradient accumulated over the round's mini-batches. per-sample: the mean of squares "
-            "(eq. 3)."
+            "Sensitivity of a position. full-batch: squared gradient over all local data at the start of "
+            "the round (eq. 12). batch: squared gradients accumulated over the round's mini-batches. "
+            "per-sample: mean of the squared gradients of the samples (eq. 3)."
         ),
     ] = "full-batch"
 

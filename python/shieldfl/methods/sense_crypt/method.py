@@ -54,27 +54,31 @@ class SenseCryptSettings(EncryptionSettings):
     encryption: Annotated[
         str,
         about(
-            "paillier-single: a ciphertext for each value, as in the paper. paillier-dense: many, in the "
-            "order of the cluster's union. Else every client encrypts the union.",
+            "Encryption scheme and packing. paillier-single: one ciphertext for each value, as in the "
+            "paper. paillier-dense: many values in a ciphertext, in the order of the cluster's union. "
+            "Under the others every client encrypts the union.",
             choices=encryptions,
         ),
     ] = "paillier-dense"
     clustering: Annotated[
         Literal["affinity-propagation", "none"],
-        about("Of the clients by their sensitivities; none: one cluster."),
+        about("Clustering of the clients by their sensitivities. none: one cluster."),
     ] = "affinity-propagation"
     clustering_epsilon: Annotated[
         Annotated[float, Meta(ge=1e-6, le=1e9)] | None,
-        about("Noise on the sensitivities that are uploaded for clustering, once; None for none."),
+        about(
+            "Epsilon of the noise on the sensitivities that clients upload once for clustering. Default: "
+            "no noise."
+        ),
     ] = None
     clustering_delta: Annotated[Delta, about("Delta of that noise.")] = 1e-5
     clustering_clip_norm: Annotated[
         float,
         Meta(ge=2.0**-100, le=2.0**100),
         about(
-            "The L2 norm that sensitivities are clipped to, with and without noise (algorithm 2). Below "
-            "every client's own norm it does not matter how far: directions are compared then, which tell "
-            "what data a client has; lengths tell how far it has trained.",
+            "L2 norm to which sensitivities are clipped, with and without noise (algorithm 2). If it is "
+            "below every client's norm, its value does not matter: clustering then compares directions, "
+            "which reflect a client's data, and not lengths, which reflect how far it has trained.",
             symbol="G",
         ),
     ] = 1e-3
@@ -82,47 +86,59 @@ class SenseCryptSettings(EncryptionSettings):
         float,
         Meta(ge=-1.0, le=1.0),
         about(
-            "A clustering with a lower mean silhouette counts as none: all clients form one cluster. -1 "
-            "keeps any."
+            "Smallest mean silhouette of a clustering. Below it all clients form one cluster. -1 keeps "
+            "every clustering."
         ),
     ] = 0.25
     least_budget: Annotated[
         Share,
         about(
-            "Budgets below count as this one: a client that reports great speed lowers those of all others."
+            "Smallest budget; smaller ones are raised to it. Without it, a client that reports a great "
+            "speed lowers the budgets of all others."
         ),
     ] = 0.1
     bandwidths: Annotated[
         _Kinds,
-        about(
-            "Of the clients, in any unit. Several kinds are dealt out in turn: client i is of kind i modulo "
-            "their number."
-        ),
+        about("Bandwidths of the clients, in any unit. With k values, client i has value i modulo k."),
     ] = (1.0,)
-    compute_speeds: Annotated[_Kinds, about("Of the clients' processors, likewise.")] = (1.0,)
-    exposed_share: Annotated[Share, about("Of eq. 7.", symbol="C")] = SelectionLimits.exposed_share
-    exposure_decay: Annotated[Positive, about("Of eq. 7.", symbol="B")] = SelectionLimits.exposure_decay
+    compute_speeds: Annotated[
+        _Kinds, about("Speeds of the clients' processors, in any unit, assigned in the same way.")
+    ] = (1.0,)
+    exposed_share: Annotated[
+        Share,
+        about(
+            "Factor C of eq. 7: share of the sensitivity that a client with budget 0 may leave unencrypted.",
+            symbol="C",
+        ),
+    ] = SelectionLimits.exposed_share
+    exposure_decay: Annotated[
+        Positive, about("Rate B of eq. 7: how fast that share falls as the budget grows.", symbol="B")
+    ] = SelectionLimits.exposure_decay
     information_bits: Annotated[
         NotNegative,
         about(
-            "The most mutual information that is left (eq. 8); inf for no bound.",
+            "Most mutual information that the values in the clear may leave, in bits (eq. 8); inf for no "
+            "bound.",
             symbol="eta",
             words={"inf": inf},
         ),
     ] = SelectionLimits.information_bits
     information_bins: Annotated[
-        int, Meta(ge=1, le=65_536), about("Of the histogram that estimates it; the paper states none.")
+        int,
+        Meta(ge=1, le=65_536),
+        about("Bins of the histogram that estimates the mutual information. The paper states no number."),
     ] = SelectionLimits.bins
     objective: Annotated[
         Literal["normalised", "printed"],
         about(
-            "What eq. 9 makes small: normalised, with the bars of section 3.3, or its difference as it is "
-            "printed, without: no more is encrypted then than security and leakage ask for."
+            "Objective of eq. 9. normalised: with the normalised terms of section 3.3. printed: the "
+            "difference as printed, without them, which encrypts no more than the constraints on "
+            "security and leakage require."
         ),
     ] = "normalised"
     cost_weight: Annotated[
         Positive,
-        about("With beta_2 = 1: how much a position costs against what it protects.", symbol="beta_1"),
+        about("Weight of a position's cost against its protection, for beta_2 = 1.", symbol="beta_1"),
     ] = SelectionLimits.cost_weight
 
     def limits(self, budget: float) -> SelectionLimits:
