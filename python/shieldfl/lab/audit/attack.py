@@ -1,9 +1,7 @@
-"""What an attack is, on one update or on a method; which attacks there are.
-
-And what comes of them: cells, a result.
+"""Attacks on an update or on a method, the attacks that there are, and their results.
 
 A package offers an attack of its own by an entry point of the group ``shieldfl.attacks``: the attack's name,
-and where its class is. That of an attack on updates is called without arguments; that of others is a
+and where its class is. The class of an attack on updates is called without arguments; any other class is a
 FederationAttack.
 """
 
@@ -32,10 +30,10 @@ from shieldfl.methods.registry import MethodSettings
 __all__ = ["FederationAttack", "ModelPlantingAttack", "Recovered", "UpdateAttack"]
 
 UNDEFENDED = "fedavg"
-"""Plain averaging: what every audit runs beside the methods that it is asked for."""
+"""Plain averaging, the method without protection that every audit runs beside the requested ones."""
 
 FEWEST_TRIES = 5
-"""Below which no interval is believed: the bootstrap draws from nothing but the tries that there are."""
+"""Fewest tries from which an interval is believed, since the bootstrap resamples only these tries."""
 
 Status = Literal["attacked", "nothing received", "does not apply", "not attacked"]
 NOT_TRIED = ("does not apply", "not attacked")
@@ -45,33 +43,33 @@ Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
 
 @dataclass(frozen=True)
 class Example:
-    """Images beside the true ones that they are paired with: float32 (k, *sample_shape) of one range."""
+    """Recovered images with the true ones that they are paired with, float32 (k, *sample_shape)."""
 
     recovered: Tensor
     true: Tensor
     neighbour: Tensor
-    """Of the public images the nearest to the true one: no success, for who does not know it."""
+    """Public image nearest to each true one; a reader may mistake it for a successful recovery."""
     value_range: tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Outcome:
     figure: float
-    """In [0, 1]."""
+    """The attack's figure, in [0, 1]."""
     chance: float
-    """The same figure for who guesses without the update."""
+    """Figure that a guess without the update reaches, in [0, 1]."""
     others: dict[str, float]
     remark: str
     example: Example | None = None
-    """What there is to look at; None where no image was recovered."""
+    """Recovered images to show; None if no image was recovered."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one attack got of one method's clients for one party, at its strongest.
+    """Result of one attack on one method's clients for one party, in the attack's strongest form.
 
-    An attack is tried on every round, message and sum, and with every guess for what is hidden; the form with
-    the highest mean is the cell's. So its figure is a maximum, and lies above chance by chance as well.
+    An attack is tried on every round, message and sum, and with every guess for what is hidden. The cell has
+    the form with the highest mean. Its figure is a maximum, and so lies above chance by chance as well.
     """
 
     method: str
@@ -81,24 +79,24 @@ class Cell:
     reason: str = ""
     measured_by: str = ""
     figure: float = math.nan
-    """Mean over the tries."""
+    """The attack's figure, for most attacks a mean over the tries; NaN if nothing was attacked."""
     low: float = -math.inf
     high: float = math.inf
-    """Of the mean, 95 %, by bootstrap over tries."""
+    """Ends ``low`` and ``high`` of the 95 % interval, by bootstrap for most attacks; infinite without one."""
     chance: float = math.nan
-    """What a guess without the update has, mean over the same tries."""
+    """Figure that a guess without the update reaches; NaN if nothing was attacked."""
     tries: int = 0
     form: str = ""
-    """What the strongest attack was on: the round, the message or sum, the guess for hidden positions."""
+    """What the strongest attack used, in words: round, message or sum, and guess at hidden positions."""
     others: Mapping[str, float] = field(default_factory=dict)
     example: Example | None = None
-    """Images of the first try of that form, where there are any; they are not part of the JSON."""
+    """Images of the first try in that form that has some, else None; they are not part of the JSON."""
 
     def verdict(self, undefended: Cell | None) -> Verdict:
-        """Say what was got, beside the same attack on an undefended update; ``chance`` is never ``safe``.
+        """Judge the figure beside the same attack on an undefended update; ``chance`` is never ``safe``.
 
-        ``all``: no less than of the undefended one, by intervals that overlap. A status without a figure is
-        read alike for whoever looks at colours: a party that received nothing has what chance has.
+        ``all`` means no less than on the undefended update, by intervals that overlap. Colours show verdicts,
+        so statuses without a figure have one too: a party that received nothing has ``chance``.
         """
         if self.status == "nothing received":
             return "chance"
@@ -134,7 +132,7 @@ class AuditResult:
     cells: list[Cell] = field(default_factory=list)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    """What a reader must know: methods of which no trial was had, and why."""
+    """Remarks that readers need, such as the methods that were left out and why."""
 
     def undefended(self, attack: str) -> Cell | None:
         wanted = UNDEFENDED, attack, "aggregator", "attacked"
@@ -170,7 +168,7 @@ def in_words(cells: Sequence[Cell]) -> list[str]:
 
 
 OnFederation = Callable[[str, int], None]
-"""Is told of each federation before it begins: method and number."""
+"""Callback before each federation, with the method's name and the federation's number."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +176,14 @@ class Recovered:
     """What an attack believes that a client trained on."""
 
     label_counts: Counts | None = None
-    """How many samples of each class, (classes,); None where the attack says nothing of labels."""
+    """Number of samples of each class, int64 (classes,); None if the attack recovers no labels."""
     images: Tensor | None = None
-    """Samples, float32 (m, *sample_shape), in any order; m may be 0.
+    """Recovered samples, float32 (m, *sample_shape), in any order; m may be 0.
 
-    None where the attack says nothing of samples.
+    None if the attack recovers labels alone.
     """
     remark: str = ""
-    """What a reader of its figure must know, such as why there are no samples."""
+    """What a reader of the figure must know, such as why there are no samples; empty if nothing."""
 
 
 class UpdateAttack(ABC):
@@ -195,65 +193,65 @@ class UpdateAttack(ABC):
     """
 
     name: ClassVar[str]
-    """As in tables and on the command line."""
+    """Name of the attack in tables and on the command line."""
     recovers: ClassVar[Literal["labels", "images"]]
     source: ClassVar[str]
     """The paper, with its equation or algorithm."""
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say in one sentence why this attack cannot be tried on such an update; by default None, it can."""
+        """Return in one sentence why this attack cannot be tried on the update; by default None, it can."""
         return None
 
     @abstractmethod
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Attack an update. Values that are not ``known`` are guesses that others have filled in."""
+        """Attack an update. Values where ``known`` is false are guesses that others have filled in."""
 
 
 class ModelPlantingAttack(UpdateAttack):
     """An attack of a server that chooses the model which clients train from."""
 
     rows: int = 0
-    """Of the planted layer; 0 where there is no saying.
+    """Number of rows of the planted layer; 0 if it cannot be chosen.
 
-    Under methods under which each parameter takes long there are fewer, at least 2: the attack is a dataclass
-    then."""
+    The audit asks for fewer rows, at least 2, under methods that are slow for each parameter. The attack
+    must then be a dataclass.
+    """
 
     @abstractmethod
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: Tensor, seed: int
     ) -> nn.Module:
-        """Return a model with the trap in it, to be sent in the place of ``model``.
+        """Return a model with the trap in it, to be sent instead of ``model``.
 
-        ``public`` are samples that the server has of its own, float32 (n, *sample_shape), of a like
-        distribution.
+        ``public`` are the server's own samples, float32 (n, *sample_shape), of a similar distribution.
         """
 
     def lasting(self) -> ModelPlantingAttack:
-        """Return the attack with a layer that outlives rounds of training, to be read off in a later one.
+        """Return the attack with a layer that outlives rounds of training and is read in a later round.
 
-        Where clients' first rounds are not on their own data. By default it is this attack itself.
+        It is used if clients' first rounds are not on their own data. By default it is this attack itself.
         """
         return self
 
 
 class FederationAttack(ABC):
-    """An attack on a method, which runs the federations that it takes.
+    """An attack on a method, which runs the federations that it needs.
 
     Parameters
     ----------
-    config : of the audit.
-    settings : of the methods.
-    dataset : that clients' samples are drawn from.
-    parties : that are asked about.
+    config : the audit's configuration.
+    settings : the methods' settings.
+    dataset : the data that clients' samples are drawn from.
+    parties : the parties that get a cell each.
     """
 
     name: str
-    """As in tables and on the command line."""
+    """Name of the attack in tables and on the command line."""
     source: str
     measured_by: str
-    """The name of its figure."""
+    """Name of the figure that the attack's cells have."""
     is_told = False
-    """Whether each reader is told the forms of its cells: they say in words what the attack came to."""
+    """Whether the audit's notes repeat the forms of the cells, which say in words what was achieved."""
 
     def __init__(
         self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
@@ -263,9 +261,9 @@ class FederationAttack(ABC):
 
     @abstractmethod
     def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
-        """Attack a method, and return a cell for each party; ``on_federation`` is told of each federation.
+        """Attack a method and return a cell for each party; ``on_federation`` is called before federations.
 
-        Raises ParameterError where the attack does not apply to the method, and what the method refuses.
+        Raises ParameterError if the attack does not apply to the method, and the errors of what it refuses.
         """
 
 
@@ -292,7 +290,7 @@ Attack = UpdateAttack | type[FederationAttack]
 
 
 def _made(name: str, offers: list[EntryPoint]) -> Attack:
-    """Raises ParameterError where there are several of that name, or the one cannot be made."""
+    """Load the only offer. Raises ParameterError for several offers, or one that cannot be loaded."""
     if len(offers) > 1:
         places = " and ".join(one.value for one in offers)
         raise ParameterError(f"there is more than one attack {name!r}, {places}: uninstall all but one")
@@ -310,9 +308,9 @@ def _made(name: str, offers: list[EntryPoint]) -> Attack:
 
 
 def usable_attacks(names: Iterable[str]) -> tuple[list[Attack], list[str]]:
-    """Return attacks, those on updates first, and a line for each that cannot be made: which, and why.
+    """Return attacks, first those on updates, and a line about each that cannot be loaded, with the reason.
 
-    Raises ParameterError for none that can be made, an unknown name, and one that is given twice.
+    Raises ParameterError if none can be loaded, for an unknown name, and for a name that is given twice.
     """
     offers: dict[str, list[EntryPoint]] = {}
     for one in (*(EntryPoint(*own, GROUP) for own in BUILT_IN.items()), *sorted(entry_points(group=GROUP))):
@@ -333,7 +331,7 @@ def usable_attacks(names: Iterable[str]) -> tuple[list[Attack], list[str]]:
 
 
 def psnr(images: Tensor, true: Tensor, value_range: tuple[float, float]) -> Tensor:
-    """Return the peak signal-to-noise ratio of each image (m, ...), dB (m,), by the width of the range."""
+    """Return each image's peak signal-to-noise ratio in dB, (m,), with the range's width as the peak."""
     error = (images - true).double().square().flatten(1).mean(dim=1)
     return 10 * torch.log10((value_range[1] - value_range[0]) ** 2 / error)
 
@@ -341,8 +339,8 @@ def psnr(images: Tensor, true: Tensor, value_range: tuple[float, float]) -> Tens
 def matched(images: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     """Pair recovered images (m, ...) with true ones (n, ...) so that the sum of squared distances is least.
 
-    Each is in one pair at most, and there are min(m, n) pairs: positions of the recovered ones in ascending
-    order, and of their true ones.
+    Each image is in one pair at most. Returns the positions of the min(m, n) recovered images in ascending
+    order, and the positions of their true ones.
     """
     rows, columns = linear_sum_assignment(_squared_distances(images, true).numpy())
     return torch.from_numpy(rows), torch.from_numpy(columns)
@@ -356,10 +354,10 @@ LabelScores = tuple[float, float]
 
 
 def label_scores(guessed: Counts, true: Counts) -> LabelScores:
-    """Compare counts of labels (classes,) with the client's: shares, in [0, 1], of classes that are right.
+    """Return LeAcc and LnAcc of guessed label counts (classes,): shares of right classes, in [0, 1].
 
-    First LeAcc, whether a class is there, mean of 1[(k^ > 0) = (k > 0)], then LnAcc, how many samples are of
-    it, mean of 1[k^ = k] (SenseCrypt, section 5).
+    LeAcc asks whether a class is there: the mean of 1[(k^ > 0) = (k > 0)]. LnAcc asks how many samples it
+    has: the mean of 1[k^ = k] (SenseCrypt, section 5).
     """
     return float(np.mean((guessed > 0) == (true > 0))), float(np.mean(guessed == true))
 
@@ -367,7 +365,7 @@ def label_scores(guessed: Counts, true: Counts) -> LabelScores:
 def bootstrap_interval(
     values: Sequence[float], seed: int, statistic: Callable[..., Any] = np.mean, resamples: int = 9999
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of 95 % confidence, which has no ends for one value."""
+    """Return the 95 % percentile bootstrap interval; its ends are infinite for one value."""
     if len(values) == 1:
         return -math.inf, math.inf
     found = bootstrap(
@@ -376,7 +374,7 @@ def bootstrap_interval(
         n_resamples=resamples,
         batch=1000,
         confidence_level=0.95,
-        # The others divide by the spread, which is zero where all values are the same.
+        # Other methods divide by the spread, which is zero if all values are the same.
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
@@ -384,18 +382,17 @@ def bootstrap_interval(
 
 
 FIGURES = {"labels": "LnAcc", "images": "IIP"}
-"""By what an attack recovers: the figure that it is judged by."""
+"""Name of the figure that judges an attack, by what the attack recovers."""
 
 _SHOWN = 8
 _POOL = 100
-"""Images among which the nearest to a recovered one is looked for, the client's among them."""
+"""Images in the pool that recovered images are looked up in; twice the client's images if that is more."""
 
 
 def label_outcome(recovered: Recovered, labels: Tensor, classes: int) -> Outcome:
-    """Judge counts of labels by LnAcc, beside the best one number that can be said of every class.
+    """Judge counts of labels by LnAcc; chance is the best single count for all classes.
 
-    That number is the best in hindsight: nobody who says the same of all classes does better without the
-    update.
+    That count is the best in hindsight: no other equal count for all classes does better without the update.
     """
     true: Counts = np.bincount(labels.numpy(), minlength=classes).astype(np.int64)
     counts = np.zeros_like(true) if recovered.label_counts is None else recovered.label_counts
@@ -411,11 +408,10 @@ def image_outcome(
     value_range: tuple[float, float],
     seed: int,
 ) -> Outcome:
-    """Judge images by IIP, the share whose nearest in a pool is one of the client's; 0 where there are none.
+    """Judge images by IIP, the share whose nearest image in a pool is the client's; 0 without images.
 
-    The pool has the client's samples and public ones, 100 together or twice the client's, in a random order.
-    Beside it: the median PSNR in dB of the images that are paired with the client's so that distances are
-    least.
+    The pool has the client's samples and public ones in a random order: 100, or twice the client's if that is
+    more. A further figure is the median PSNR, in dB, of the images that :func:`matched` pairs.
     """
     count = len(features)
     pool = torch.cat([features, public[: max(_POOL - count, count)]])

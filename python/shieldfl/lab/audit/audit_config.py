@@ -19,7 +19,10 @@ _FOLDER = "Checkpoint"
 
 @dataclass(frozen=True)
 class AuditConfig(Settings):
-    """Raises ParameterError for values out of range, and for fewer clients than a round needs."""
+    """Settings of an audit and its federations.
+
+    Raises ParameterError for values out of range, and for fewer clients than a round needs.
+    """
 
     dataset: Annotated[str, about("Data set. All but digits are read from files.", choices=DATASETS)] = (
         "digits"
@@ -116,9 +119,9 @@ class AuditConfig(Settings):
             raise ParameterError("there is nothing to resume from: name the audit's folder, too (--folder)")
 
     def run_config(self, trial: int) -> RunConfig:
-        """Return that of a federation.
+        """Return the configuration of one federation.
 
-        By default its model is small for digits, so that Paillier takes seconds.
+        Its default model is small for digits, so that Paillier takes seconds.
         """
         from shieldfl.learning.networks import default_model  # torch takes seconds to load
 

@@ -1,8 +1,8 @@
-"""Whether an epsilon that a method claims can be true: bounds from below, measured on the method as it runs.
+"""Whether an epsilon that a method claims can be true: lower bounds, measured on the method as it runs.
 
-A mechanism that is (epsilon, delta)-private bounds how often guesses about single members can be right.
-Guesses that were right more often disprove so small an epsilon, with a confidence that is stated; guesses
-that were not prove nothing.
+An (epsilon, delta)-private mechanism bounds how often guesses about single members can be right. Guesses that
+were right more often disprove so small an epsilon, with a stated confidence. Guesses that were not right more
+often prove nothing.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from shieldfl.rounds.plan import GlobalModel
 from shieldfl.settings import TrainingSettings, plain_settings
 
 _LARGEST = 64.0
-"""An epsilon at which guesses are never wrong, to the last digit of a float64."""
+"""Largest epsilon that is tried; guesses are then never wrong, to the last digit of a float64."""
 
 
 @dataclass(frozen=True)
 class EpsilonBound:
     at_least: float
-    """The mechanism is not (epsilon, delta)-private for any epsilon below; 0 where nothing is disproved."""
+    """The mechanism is not (epsilon, delta)-private for any smaller epsilon; 0 disproves nothing."""
     delta: float
     confidence: float
-    """Of a mechanism that is private with such an epsilon, at most 1 - confidence of all audits say more."""
+    """Confidence of ``at_least``: it exceeds a mechanism's epsilon in at most 1 - confidence of audits."""
     unit: Literal["sample", "client"]
     source: str
     claimed: float | None = None
-    """What the mechanism's accountant says, for the same unit and delta; None where nobody says anything."""
+    """Epsilon that the mechanism's accountant claims for the same unit and delta; None without a claim."""
 
     @property
     def contradicts_claim(self) -> bool:
@@ -72,12 +72,12 @@ def bound_from_one_run(
     confidence: float = 0.95,
     claimed: float | None = None,
 ) -> EpsilonBound:
-    """Bound epsilon by guesses about canaries of which each was in or out by a coin.
+    """Bound epsilon by guesses about canaries, each of which was in or out by a coin.
 
     Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", corollary 5.4.
-    Canaries of independent runs may be counted together, since each was in one run alone. ``canaries`` are
-    all, also those on which no guess was made. Of several guesses the best counts: the chance to be wrong is
-    shared out evenly among them.
+    Canaries of independent runs may be counted together, since each was in one run alone. ``canaries`` counts
+    all of them, also those without a guess. Of several ``guesses`` the best counts: the chance to be wrong is
+    split evenly among them.
     """
     error = (1 - confidence) / len(guesses)
 
@@ -106,14 +106,14 @@ def one_run_p_value(canaries: int, guesses: Guesses, epsilon: float, delta: floa
 
 
 SHARES = (0.02, 0.1, 0.5, 1.0)
-"""Of the canaries to guess: few where a mechanism shows little, all where it shows all."""
+"""Shares of the canaries to guess: few where a mechanism reveals little, all where it reveals all."""
 
 
 def count_guesses(evidence: Floats, included: Flags, shares: Sequence[float] = SHARES) -> list[Guesses]:
-    """Guess a share of the canaries, for each of several shares, and count what was right.
+    """Guess a share of the canaries, for each of several shares, and count the right guesses.
 
-    Floats (m,) is positive where presence is likelier than absence; it is guessed by its sign where it is
-    strongest. Shares, in (0, 1], are settled before the run.
+    ``evidence`` (m,) is positive where presence is likelier than absence. The canaries with the strongest
+    evidence are guessed, by its sign. Shares, in (0, 1], are settled before the run.
 
     Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", algorithm 1.
     """
@@ -124,13 +124,13 @@ def count_guesses(evidence: Floats, included: Flags, shares: Sequence[float] = S
 
 
 _TARGET = 100.0
-"""A canary's output is to be so many clipping norms: so far off that every round clips its gradient."""
+"""Target of a canary's output, in clipping norms: so far off that every round clips its gradient."""
 _MOVED = 1.0
-"""A canary that is a sample moves its client's model by this, unclipped. Schemes encrypt changes up to 8."""
+"""Unclipped change of the client's model by a canary sample; schemes encrypt changes up to 8."""
 _WITNESSES = 2000
-"""The witness's samples of all canaries: the more a canary has, the clearer its effect on the model shows."""
+"""Samples of the witness for all canaries together; more of them show a canary's effect more clearly."""
 _MOST_SAMPLES = 1000
-"""Canaries of a federation in which they are samples: the model has a parameter for each."""
+"""Most canaries of a federation whose canaries are samples; its model has one parameter for each."""
 
 
 def clipped_to(settings: Mapping[str, Any]) -> float | None:
@@ -144,7 +144,7 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class _CanaryClient(LocalTrainer):
-    """A client that is a canary: whatever it starts from, training moves the model by one change, (P,)."""
+    """A client that is a canary: training moves the model by the same change (P,), from any start."""
 
     def __init__(self, model: nn.Module, change: FloatVector) -> None:
         super().__init__(model, torch.zeros(1, change.size), torch.zeros(1, 1), TrainingSettings())
@@ -156,7 +156,7 @@ class _CanaryClient(LocalTrainer):
 
 
 _Samples = tuple[Tensor, Tensor]
-"""Features and targets."""
+"""Features (N, P) and targets (N, 1), both float32."""
 
 
 def _trainer(
@@ -170,18 +170,18 @@ def _trainer(
 class CanaryFederation:
     """A federation of one method, run on canaries, with the messages of all its roles recorded.
 
-    Canaries are samples or clients, as the method's claim has its unit, and each is there or zeroed out by a
-    coin, as the claim has its neighbours. What a canary contributes is above the norm that the method clips
-    to, and its alone at its position. Its data stay the same in every round.
+    Canaries are samples or clients, as is the unit of the method's claim. A coin keeps each or zeroes it out,
+    as the claim's neighbours differ. A canary's contribution is above the norm that the method clips to, and
+    alone at its position. Its data stay the same in every round.
 
-    Where canaries are samples, one client is none of theirs: the witness, whose samples are known to
-    everybody and have a gradient only where the model has moved at a canary's position. Its messages show
-    what sums tell that the model has moved by; so do those of rounds on synthetic data, which are of the same
-    kind: public, and not released by anybody. Where canaries are clients there is no witness: what sums tell
-    is measured where nothing but ciphertexts leaves a client, on the models that all get.
+    If canaries are samples, one client has none of them: the witness. Everybody knows its samples, which have
+    a gradient only where the model has moved at a canary's position. Its messages show by how much sums have
+    moved the model. So do messages of rounds on synthetic data, which are of the same kind: public, and not
+    released by anybody. If canaries are clients, there is no witness. Sums are then measured on the models
+    that all clients get, if nothing but ciphertexts leaves a client.
 
     A federation has as many of the ``wanted`` canaries as fit; its ``number`` decides its coins. The method
-    states a norm that it clips to. Raises as making a method and its roles do.
+    must state a norm that it clips to. Raises as making a method and its roles does.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class CanaryFederation:
         owners = audit.clients - self._has_witness
         count = min(wanted, _MOST_SAMPLES if self._has_witness else owners)
         self.included: Flags = coins.random(count) < 0.5
-        # One after another to each client; those of a client of its own are one each.
+        # Canaries go to clients in turn; a canary that is a client is its own owner.
         self._owners = np.arange(count) % owners
         parameters = max(count, audit.clients)
         samples = count + _WITNESSES if self._has_witness else audit.clients
@@ -253,11 +253,11 @@ class CanaryFederation:
         return features, torch.zeros(len(features), 1)
 
     def evidence(self) -> list[Floats]:
-        """Return, (m,) each, what the aggregator can tell of every canary's presence from messages.
+        """Return, (m,) each, what the aggregator's messages tell of every canary's presence.
 
-        The first is of the canary's own client; where canaries are samples, the second is of the witness.
-        Where these are clients that send ciphertexts alone, it is what one of the others can tell from models
-        instead. Positive where presence is likelier, 0 where no number came.
+        The first is from the canary's own client; if canaries are samples, the second is from the witness. If
+        canaries are clients that send ciphertexts alone, the evidence is what another client can tell from
+        models. It is positive where presence is likelier, 0 where no number came.
         """
         if self._has_witness:
             return [self._of_owners(), self._of_witness()]
@@ -271,7 +271,7 @@ class CanaryFederation:
             positions = np.flatnonzero(self._owners == client)
             for seen in self._messages_of(client):
                 if self._record.disclosures[client, seen.round].synthetic:
-                    continue  # what its own data are makes no difference
+                    continue  # its own data make no difference
                 there = seen.change[positions].astype(np.float64) / added
                 evidence[positions] += np.where(seen.known[positions], there - 0.5, 0.0)
         return evidence
@@ -280,7 +280,7 @@ class CanaryFederation:
         evidence: Floats = np.zeros(len(self.included))
         for canary in range(len(self.included)):
             for seen in View(self._record, self.method, party_named("client"), canary).changes():
-                # A mean of the others, of whom this one alone moves its position.
+                # The change is a mean over the others, of whom this one alone moves its position.
                 there = float(seen.change[canary]) * len(seen.clients) / self._norm
                 evidence[canary] += there - 0.5 if seen.known[canary] else 0.0
         return evidence
@@ -289,7 +289,7 @@ class CanaryFederation:
         total: Floats = np.zeros(len(self.included))
         for seen in self._messages_of(self._audit.clients - 1):
             total -= seen.change[: total.size]
-        # Half of the canaries are in, so that the middle lies between those that are and those that are not.
+        # Half of the canaries are in, so that the median lies between those in and those out.
         return np.asarray(total - np.median(total))
 
     def _messages_of(self, client: int) -> Iterator[KnownChange]:
@@ -298,7 +298,7 @@ class CanaryFederation:
 
 
 _DELTA = 1e-5
-"""This replaces a delta of 1/N: with no samples but canaries, that is so large that nothing follows."""
+"""Delta instead of 1/N, which is so large without samples besides canaries that no bound follows."""
 
 Status = Literal["measured", "claims nothing", "not measured"]
 
@@ -310,7 +310,7 @@ class ClaimedEpsilon:
     reason: str = ""
     unit: str | None = None
     adversary: str | None = None
-    """The claim holds against this adversary.
+    """Adversary that the claim holds against; None before a federation has run, or without a claim.
 
     The aggregator, for whom epsilon is measured, is always part of it. Where the aggregator reads nothing,
     epsilon is measured for one of the clients, who is part of it too.
@@ -319,9 +319,9 @@ class ClaimedEpsilon:
     canaries: int = 0
     federations: int = 0
     guesses: tuple[Guesses, ...] = ()
-    """Of which the best counts; the chance to be wrong is shared out among them."""
+    """Guesses by each evidence and share of canaries; the best counts, and all split the error chance."""
     bound: EpsilonBound | None = None
-    """With the claim, unit, delta and confidence; None where nothing was measured."""
+    """Measured bound with the claim, unit, delta and confidence; None if nothing was measured."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"is_disproved": self.bound is not None and self.bound.contradicts_claim}
@@ -340,7 +340,7 @@ class EpsilonResult:
 
 
 def check_claims(result: EpsilonResult) -> None:
-    """Raise DisprovedError where a claim is below what was measured, with the method and its figures."""
+    """Raise DisprovedError if a claim is below its measured bound, with the method and its figures."""
     told = [
         f"{claim.method} claims epsilon {bound.claimed:.2f} at delta {bound.delta:g} for each {bound.unit}, "
         f"and at least {bound.at_least:.2f} was measured at {bound.confidence:.0%} confidence"
@@ -360,13 +360,13 @@ def measure_epsilons(
 ) -> EpsilonResult:
     """Run each method on canaries and bound its epsilon from below, beside what its own account claims.
 
-    ``audit`` says how many clients and rounds, seed and threads, and the time for all; its data set and model
-    are not used. A delta of None, 1/N, becomes 1e-5. ``on_federation`` is told of each federation before it
-    begins: method and number.
+    ``audit`` gives the numbers of clients and rounds, seed, threads, and the time for all methods; its data
+    set and model are not used. A delta of None, 1/N, becomes 1e-5. ``on_federation`` is called before each
+    federation with its method and number.
 
-    A method that claims nothing, or whose claim cannot be measured so, comes with the reason, and that never
-    means that it holds. Each bound is wrong with a chance of 5 % at most. Raises ParameterError for unknown
-    methods, AuditInterrupted.
+    A method without a claim, or with a claim that cannot be measured so, has the reason instead; that never
+    means that a claim holds. Each bound is wrong with a chance of 5 % at most. Raises ParameterError for
+    unknown methods, AuditInterrupted.
     """
     names = checked_methods(methods)
     federation = {name: getattr(audit, name) for name in ("clients", "min_clients", "rounds", "opener")}
@@ -386,8 +386,7 @@ def measure_epsilons(
                     claim = ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
                 result.claims.append(claim)
     except KeyboardInterrupt as error:
-        # Of a method that is cut off amid its federations nothing is told: fewer canaries would give another
-        # bound.
+        # A method that is cut off has no result: fewer canaries would give another bound.
         why = "the measurement was interrupted before it had ended"
         left = names[len(result.claims) :]
         result.claims += [ClaimedEpsilon(name, "not measured", why) for name in left]
@@ -435,7 +434,7 @@ def _measured(
     if not included:
         return replace(claim, reason="the time was over before its first federation")
     together = np.concatenate(included)
-    # Each way to tell is guessed by with every share; which of them there are does not depend on the coins.
+    # Each evidence is guessed by with every share; the number of guesses does not depend on the coins.
     every = map(np.concatenate, zip(*evidence, strict=True))
     guesses = list(chain.from_iterable(count_guesses(one, together) for one in every))
     unit = cast(Literal["sample", "client"], reading.unit)

@@ -1,6 +1,6 @@
 """Pieces of an audit (a federation under attack, or all those of one attack), and processes that do them.
 
-What a piece comes to does not depend on how many processes there are.
+The number of processes does not change a piece's result.
 """
 
 from __future__ import annotations
@@ -49,14 +49,17 @@ from shieldfl.methods.registry import MethodSettings
 from shieldfl.models.torch_bridge import flatten
 
 OWN_FEDERATIONS = -1
-"""This stands for a trial's number: an attack that has federations of its own does all in one piece."""
+"""Trial number of a piece that does all of an attack with federations of its own."""
 
 _SERVER = party_named("aggregator")
 
 _SEVERAL = "all that this party has is sums over several clients, in which images are not searched for"
 
 _ALIKE = 1e-6
-"""Rounding takes this share of an update's square length; no search for images gets near enough to feel."""
+"""Largest squared distance, as a share of an update's squared length, that counts as rounding.
+
+No search for images gets near enough to notice it.
+"""
 
 _AS_PLAIN = f"attacked as {UNDEFENDED}'s update, which it is up to rounding"
 
@@ -64,62 +67,65 @@ _SYNTHETIC = "what this party has of a client's update is of rounds on synthetic
 
 
 Asked = tuple[AuditConfig, Sequence[str], Sequence[str], MethodSettings]
-"""An audit's configuration, the names of attacks and of parties, and the methods' settings."""
+"""An audit's configuration, the names of attacks, the names of parties, and the methods' settings."""
 
 
 @dataclass(frozen=True)
 class Piece:
     method: str
     trial: int
-    """Its number, or :data:`OWN_FEDERATIONS`."""
+    """Number of the trial, or :data:`OWN_FEDERATIONS`."""
     attacks: tuple[str, ...]
-    """Of one federation: several where nobody alters its model."""
+    """Names of the attacks on one federation; several only if none of them alters its model."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By attack on updates: so long it goes on, and then ends with the search that it is at."""
+    """Time limit in seconds, by name of an attack on updates; a search that has begun by then still ends."""
     rows: int | None = None
-    """Of a planted layer, where the attack's own number would take too long; None for that."""
+    """Number of rows of the planted layer; None for the attack's own number.
+
+    Fewer rows replace a number that would take too long.
+    """
 
 
 @dataclass
 class Found:
     received: bool = False
-    """Whether the party knows a value of the client's update, or of a sum with it."""
+    """Whether the party knows a value of the client's update, or of a sum that includes it."""
     reason: str = ""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """With their forms, as they came."""
+    """Form and outcome of each try, in the order of the tries."""
 
 
 @dataclass
 class Attacked:
-    """What has ended: an attack on one trial of a method, or all of an attack with federations of its own."""
+    """Result of an attack on one trial of a method, or of all of an attack with federations of its own."""
 
     method: str
     attack: str
     trial: int
     seconds: float = 0.0
-    """With its part of those that went into a federation which several attacks share."""
+    """Seconds that this took, with the attack's part of a federation that several attacks share."""
     left_out: str | None = None
-    """Why the method is left out from this trial on, or of an attack that has federations of its own."""
+    """Why the method is left out from this trial on, or of an attack with its own federations; else None."""
     found: dict[str, Found] = field(default_factory=dict)
-    """By party, of a trial."""
+    """What a trial gave each party, by name of the party; empty for an attack with its own federations."""
     cells: list[Cell] = field(default_factory=list)
-    """Of an attack that has federations of its own."""
+    """Cells of an attack with its own federations; else empty."""
     round_seconds: float | None = None
-    """Of a round with a model that nobody has altered; None of another one, and where there was none."""
+    """Seconds of a round with an unaltered model; None if the model was altered, or no federation ran."""
     parameters: int | None = None
-    """Of the federation's model, with the whole of what is planted in it; None of others."""
+    """Parameter count of the model; None if its planted layer has fewer rows, or no federation ran."""
 
 
 class AttackedTrial:
-    """One trial, attacked: what is the same to several parties is attacked once.
+    """Attacks on one trial; what several parties have alike is attacked once.
 
-    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a
-    party's messages and of its sums on the first each. On sums over several clients those alone are tried
-    that plant a layer.
+    Attacks on images take minutes, attacks on labels milliseconds. Images are therefore searched for in one
+    client alone, in a party's first message and first sum. On sums over several clients, only attacks that
+    plant a layer are tried.
 
-    ``plain`` is the same trial of what defends nothing. An update that is that one's up to rounding is
-    attacked as it is there, without what was rounded, and so once for all methods; None attacks each by
-    itself. ``known`` is what came of updates of this trial before, also of other methods'; more is added.
+    ``plain`` is the same trial of the undefended method. An update that equals the undefended one up to
+    rounding is attacked as that one, without the rounding, and so once for all methods; None attacks each by
+    itself. ``known`` has the results on updates of this trial so far, also of other methods; more are added.
     """
 
     def __init__(
@@ -135,9 +141,9 @@ class AttackedTrial:
         self._known = {} if known is None else known
 
     def found(self, party: Party, attack: UpdateAttack, ends: float = math.inf, how: str = "") -> Found:
-        """Return what an attack came to on each update that a party has, by form; or why it does not apply.
+        """Return an attack's outcome on each update that a party has, by form; or why it does not apply.
 
-        It ends early, before an attack that has not been done yet, once the clock is past ``ends``.
+        Once the clock is past ``ends``, no further attack begins.
         """
         found = Found()
         for known, changes, why in self._changes(party, attack):
@@ -160,9 +166,9 @@ class AttackedTrial:
     def _changes(
         self, party: Party, attack: UpdateAttack
     ) -> Iterator[tuple[KnownChange, list[KnownChange], str]]:
-        """Yield what the party has of each victim, all of that, and why it is not attacked; "" for what is.
+        """Yield a change that the party has of a victim, all of them, and why it is not attacked, or "".
 
-        Of sums of one round that share clients the first alone is a try: others would say the same again.
+        Of sums of one round that share clients, only the first is a try: others would say the same again.
         """
         counted: dict[str, set[int]] = {}
         images = attack.recovers == "images"
@@ -181,9 +187,9 @@ class AttackedTrial:
     def _forms(
         self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
     ) -> Iterator[tuple[str, ObservedUpdate, str]]:
-        """Yield what is attacked, with its form and a remark.
+        """Yield form, update and remark of each attack.
 
-        Where images are searched for in one client's whole update, that is the same update without rounding.
+        If images are searched for in one client's whole update, it is the same update without rounding.
         """
         observed, place, dataset = self._trial.as_update(known), _place(known), self._trial.dataset
         if attack.recovers == "images":
@@ -274,9 +280,9 @@ class PieceWorker:
         self._on_methods: dict[str, FederationAttack] = {}
         self._parties = tuple(party_named(name) for name in parties)
         self._plain: dict[int, Trial | None] = {}
-        """The undefended trial of the last number that images were searched for; None if it is refused."""
+        """Undefended trial by its number, for the last number with a search for images; None if refused."""
         self._known: dict[bytes, Outcome | str] = {}
-        """What came of searches for images in federations of that number, of all methods."""
+        """Outcome of each search for images in trials of that number, or why it does not apply, by digest."""
 
     def do(self, piece: Piece) -> list[Attacked]:
         if piece.trial == OWN_FEDERATIONS:
@@ -294,8 +300,7 @@ class PieceWorker:
             for one in ended:
                 one.seconds, one.left_out = (time.monotonic() - began) / len(attacks), str(error)
             return ended
-        # What several attacks share is not charged to the first alone; of a planted model the attack has it
-        # all.
+        # Time that several attacks share is not charged to the first alone; a planting attack shares none.
         made = 0.0 if planting is not None else time.monotonic() - began
         searches = planting is None and any(one.recovers == "images" for one in attacks)
         shared = (self._plain_of(piece, trial), self._known) if searches else ()
@@ -342,12 +347,15 @@ _ENDED = "the process that attacked it ended by itself: is there enough memory?"
 
 
 _Process = tuple[ProcessPoolExecutor, Future[int]]
-"""A pool of its own, so that the others go on where it ends, and what says whether it is there."""
+"""A pool with one process, and a future that tells whether the process has begun.
+
+One pool each lets the other processes continue where one ends.
+"""
 
 
 def _begun() -> _Process:
     with _no_script():
-        # No copies of this one, whose libraries have threads.
+        # No copies of this process, whose libraries have threads.
         pool = ProcessPoolExecutor(1, get_context("spawn"), _begin)
         return pool, pool.submit(os.getpid)
 
@@ -360,10 +368,10 @@ def _stop(process: _Process) -> None:
 
 
 class Processes:
-    """So many fresh processes, each with one piece at a time.
+    """A number of fresh processes, each with one piece at a time.
 
-    Ctrl-C is for the process that began them: it stops them. One that ends by itself, as where memory runs
-    out, leaves its piece undone, which what came of it says; another one takes its place.
+    The process that began them handles Ctrl-C, and stops them. A process may end by itself, for example if
+    memory runs out. The result of its piece then says so, and another process takes its place.
     """
 
     def __init__(self, count: int, asked: Asked) -> None:
@@ -403,9 +411,9 @@ class Processes:
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Keep processes begun within from running the script that began this one: it may have no guard for it.
+    """Keep processes begun within from running this process's script, which may have no guard for it.
 
-    Nor do they take modules from the folder that they are called in, before they are told this one's path.
+    They also take no modules from the current folder before they have this process's path.
     """
     script, safe_path = sys.modules["__main__"], os.environ.get("PYTHONSAFEPATH")
     sys.modules["__main__"] = ModuleType("__main__")

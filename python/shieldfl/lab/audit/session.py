@@ -1,4 +1,4 @@
-"""Runs an audit: what is done next, what has ended, in a folder or not, and the cells that it comes to."""
+"""Runs an audit: the order of its pieces, the results so far, in a folder or not, and the cells from them."""
 
 from __future__ import annotations
 
@@ -47,23 +47,22 @@ from shieldfl.methods.registry import MethodSettings, checked_methods
 from shieldfl.settings import plain_settings
 
 _SLOW = 10.0
-"""So many times as long as the usual round of a method."""
+"""Factor above which a method is slow: its round takes this many times the median round."""
 _FEWEST_ROWS = 16
 _LONGEST = 0.1
-"""Of the whole time: what one federation with a planted layer may take, before the layer has fewer rows."""
+"""Share of the time limit for one federation with a planted layer; a slower one gets fewer rows."""
 
 
 class Schedule:
-    """What is to be done next.
+    """Decides which piece is done next.
 
-    First every attack is tried on every method: on one trial, or with the federations that it has of its own.
-    Then trials follow up to the fewest that an interval is believed of, and with what time is left then, more
-    of them. In each of these stages attacks have equal shares of the time, and what one does not need is
-    shared out again among those that do. What cannot be begun before a method's first federation has ended
-    holds up nobody: others go on with later stages meanwhile.
+    First every attack is tried on every method: on one trial, or with its own federations. Then trials follow
+    up to the fewest from which an interval is believed, and more of them in the time that is left. In each
+    stage attacks have equal shares of the time; what one does not need is divided among the others. A piece
+    that waits for a method's first federation holds up no other: pieces of later stages begin meanwhile.
 
-    ``methods`` begin with the undefended one, and each of the ``processes`` has ``seconds``: a piece is done
-    by one of them.
+    ``methods`` begins with the undefended one. Each of the ``processes`` has ``seconds``, and one of them
+    does a piece.
     """
 
     def __init__(
@@ -78,31 +77,31 @@ class Schedule:
         self._seconds, self._processes = seconds, processes
         self._on_methods = [one.name for one in attacks if isinstance(one, type)]
         self.honest = tuple(one.name for one in attacks if not isinstance(one, (type, ModelPlantingAttack)))
-        """Of attacks that share the federations whose model nobody has altered."""
+        """Names of the attacks that share federations whose model nobody has altered."""
         self.planting = {one.name: one for one in attacks if isinstance(one, ModelPlantingAttack)}
-        """With federations of their own, of which each is one trial."""
+        """Attacks that plant a layer, by name; each trial of each one has its own federation."""
         self._rounds: dict[str, tuple[float, int]] = {}
-        """By method: seconds of a round with a model that nobody has altered, and this one's parameters."""
+        """Seconds of a round with an unaltered model, and that model's number of parameters, by method."""
         self._sizes: dict[str, int] = {}
-        """By planting attack: of the models that it has altered, in full."""
+        """Number of parameters of the model with all of the planted rows, by name of the attack."""
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._begun: set[tuple[str, str, int]] = set()
         self._running: set[str] = set()
-        """Methods whose first honest federation is under way: how long it takes is not known yet."""
+        """Methods whose first honest federation is under way, so that its duration is not known yet."""
         self._left_out: set[tuple[str, str]] = set()
         self.too_long: set[tuple[str, str]] = set()
-        """Methods and attacks of which a federation would have taken more than what was left of the time."""
+        """Pairs of a method and an attack whose federation would have taken longer than the time left."""
 
     def next(self, seconds_left: float) -> Piece | None:
-        """Return the next piece to begin, with so many seconds left of all processes; None for none now."""
+        """Return the next piece to begin, or None; ``seconds_left`` is the time of all processes together."""
         if seconds_left <= 0:
             return None
         waiting: set[str] = set()
-        """Attacks with a piece that will be begun once it is known how long its method takes."""
+        """Attacks with a piece that begins only when the duration of its method is known."""
         for pieces in self._stages():
             wanting = waiting.union(*(piece.attacks for piece in pieces))
             waiting.update(one.attacks[0] for one in pieces if self._waits(one))
-            # Each attack that still wants time may come up to the level that all of them can have.
+            # Each attack that still wants time may use it up to the level that all of them can have.
             level = (seconds_left + sum(self._spent[one] for one in wanting)) / max(1, len(wanting))
             for most in (level,) if waiting else (level, math.inf):
                 for piece in pieces:
@@ -141,7 +140,7 @@ class Schedule:
         return piece.attacks[0] in self.planting and piece.method in self._running
 
     def _fitting(self, piece: Piece, attacks: tuple[str, ...], left: float, level: float) -> Piece | None:
-        """Return a piece for these attacks of it; None for no attacks, where it waits, or is too long."""
+        """Return a piece for these of its attacks; None without attacks, or if it waits or is too long."""
         if not attacks or self._waits(piece):
             return None
         seconds = {
@@ -149,7 +148,7 @@ class Schedule:
         }
         name, fewer = attacks[0], None
         if name in self.planting.keys() & self._sizes.keys() and piece.method in self._rounds:
-            # What takes long is to encrypt every parameter, so that it is guessed by how many there are.
+            # Encryption of every parameter takes long, so the time is estimated by their number.
             round_seconds, parameters = self._rounds[piece.method]
             expected, rows = round_seconds * self._sizes[name] / parameters, self.planting[name].rows
             longest = _LONGEST * self._seconds
@@ -166,12 +165,12 @@ class Schedule:
         return self._running.union(name for name, (one, _) in self._rounds.items() if one > _SLOW * usual)
 
     def _by_turns(self, number: int) -> list[str]:
-        """Return what defends nothing, then another one first in each trial, since time may end amid one."""
+        """Return the undefended method, then the others, each trial from another one on: time may end."""
         turn = 1 + number % max(1, len(self._methods) - 1)
         return [UNDEFENDED, *self._methods[turn:], *self._methods[1:turn]]
 
     def take_in(self, one: Attacked) -> None:
-        """Learn from what ended how long things take, and what a method refuses: that is not asked again."""
+        """Learn from a result how long things take, and what a method refuses, which is not asked again."""
         self._begun.add((one.method, one.attack, one.trial))
         self._spent[one.attack] += one.seconds
         sharing = self.honest if one.attack in self.honest else (one.attack,)
@@ -187,12 +186,15 @@ class Schedule:
 
 _SETTINGS, _LINES, _RESULT = "settings.json", "attacked.jsonl", "result.json"
 _FORMAT = "shieldfl audit 2"
-# Where and how an audit is run, not what it is: data count by what they are.
+# Settings that say where and how an audit is run; data count by their digest instead.
 _PLACES = ("data_dir", "folder", "resume", "workers")
 
 
 class WrittenAudit:
-    """Raises PolicyError for another audit's folder, DataError for no access, WireFormatError for damage."""
+    """An audit's folder, with settings and results.
+
+    Raises PolicyError for another audit's folder, DataError for no access, WireFormatError for damage.
+    """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
         self._folder = folder
@@ -244,7 +246,7 @@ class WrittenAudit:
 
     def _read(self, number: int, line: bytes) -> Attacked:
         try:
-            # Not strict: numbers that JSON has not are strings.
+            # Not strict: numbers that JSON does not have are strings.
             return msgspec.convert(json.loads(line), Attacked, strict=False, dec_hook=_tensor)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise WireFormatError(
@@ -282,9 +284,9 @@ def _tensor(kind: type, text: Any) -> torch.Tensor:
 
 
 _ALONE = 10.0
-"""Seconds after which an audit is worth other processes, which take some to begin."""
+"""Seconds after which an audit begins other processes, whose start takes some seconds."""
 _MOST_WORKERS = 8
-"""By default: each has torch and the data in memory."""
+"""Most processes by default, since each has torch and the data in memory."""
 
 
 def run_audit(
@@ -297,14 +299,14 @@ def run_audit(
 ) -> AuditResult:
     """Attack what each party gets under each method, and return what the attacks got beside chance.
 
-    The budget is shared out evenly among attacks; what one does not need is given to others. After some
-    seconds other processes go on with it, as many as the configuration says. Plain averaging, which defends
-    nothing, is attacked beside the methods; a method of which a trial fails is left out from there on, and a
-    note says why. ``on_trial`` is told of each federation before it begins: method and number. With a folder,
-    what has ended is written down there, and the same audit goes on from it where the configuration says so.
+    The budget is divided evenly among attacks; what one does not need goes to others. After some seconds
+    other processes take over, as many as the configuration says. Plain averaging, which defends nothing, is
+    attacked besides the methods. A method is left out from its first failed trial on, and a note says why.
+    ``on_trial`` is called before each federation with its method and number. With a folder, results are
+    written there as they end, and the same audit resumes from it if the configuration says so.
 
-    Raises ParameterError for unknown names and what methods refuse, DataError, AuditInterrupted, and what
-    :class:`WrittenAudit` does.
+    Raises ParameterError for unknown names and what methods refuse, DataError, AuditInterrupted, and the
+    errors of :class:`WrittenAudit`.
     """
     session = _Session(config, methods, attacks, parties, settings or MethodSettings(), on_trial)
     try:
@@ -374,7 +376,7 @@ class _Session:
             )
 
     def attack(self) -> None:
-        """Do pieces until all are done, or the time is over; take over what an earlier process has ended."""
+        """Take in an earlier process's results, then do pieces until all are done or the time is over."""
         for one in () if self._written is None else self._written.ended:
             self._earlier += one.seconds / self._workers
             self._take_in(one)

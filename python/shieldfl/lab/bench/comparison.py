@@ -1,7 +1,4 @@
-"""Comparisons: this library beside others on the same values, case by case.
-
-And this library's schemes in them.
-"""
+"""Comparisons of this library with others on the same values, case by case, and its schemes in them."""
 
 from __future__ import annotations
 
@@ -40,12 +37,12 @@ from shieldfl.lab.bench.others import Peer
 from shieldfl.settings import Settings, Share, Threads, about
 
 UPDATE_SCHEMES = ("ckks", *(name for name, scheme in REGISTRY.items() if scheme.enrols))
-"""Of ours, that encrypt whole updates."""
+"""Names of this library's schemes that encrypt whole updates."""
 Values = Annotated[int, Meta(ge=1, le=2**31)]
-"""Of an update: as many as a mask has positions."""
+"""Number of values of an update, at most as many as a mask may have positions."""
 
 Measured = tuple[list[Figure], list[str]]
-"""Of all schemes, this library's default first; and how to install those that are missing."""
+"""Figures of all schemes, this library's default first; and how to install the libraries that are missing."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,9 @@ Case = UpdateCase | PaillierCase
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case and what each scheme took for it.
+    """A case and the costs of each scheme in it.
 
-    The first figure is that of this library's default parameters.
+    The first figure is this library's with default parameters.
     """
 
     case: Case
@@ -125,7 +122,7 @@ class Comparison:
     machine: dict[str, Any]
     cases: list[CaseResult] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """What could not be compared with, and how to install it."""
+    """Lines about libraries that could not be compared, with how to install them."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types, for ``--json``; times are nanoseconds for each value."""
@@ -203,7 +200,7 @@ def _measure_on_cores(case: PaillierCase, baselines: bool, effort: Effort) -> Me
 
 
 def _installed(*peers: tuple[Peer, Callable[[], Sequence[Scheme]]]) -> tuple[list[Scheme], list[str]]:
-    """Make the schemes of those that are there; return how to install the others too."""
+    """Return the schemes of the libraries that are there, and how to install the others."""
     schemes: list[Scheme] = []
     missing: list[str] = []
     for peer, make in peers:
@@ -217,9 +214,9 @@ def _installed(*peers: tuple[Peer, Callable[[], Sequence[Scheme]]]) -> tuple[lis
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what a run ran on, as plain JSON types.
+    """Return the machine and versions of a run, as plain JSON types.
 
-    The load is that before it: 0 where nothing else was running.
+    The load is the average before the run: 0 if nothing else was running.
     """
     facts = build_info()
     packages = {"tenseal": "tenseal", "phe": "phe", "gmpy2": "gmpy2", "heu": "sf-heu", "flwr": "flwr"}
@@ -240,9 +237,9 @@ def _version(package: str) -> str | None:
 
 
 def parameter_sets(scheme: str) -> dict[str, Any]:
-    """Return what is compared by default of one of ``UPDATE_SCHEMES``, by the names of the tables.
+    """Return the parameters compared by default for one of ``UPDATE_SCHEMES``, by their names in tables.
 
-    Of ``ckks`` equal sets share a name, and the first is the default.
+    Equal sets of ``ckks`` share a name, and the first set is the default.
     """
     if scheme == "ckks":
         plan = ckks.Parameters.plan
@@ -279,7 +276,7 @@ def paillier_parameters(
     packing: Literal["single", "dense"] = "single",
     randomizer: Literal["short-exponent", "classical"] = "short-exponent",
 ) -> paillier.Parameters:
-    """Return what of Paillier is compared: 24-bit values, 20 bits of them behind the point, 64 clients."""
+    """Return the compared parameters of Paillier: 24-bit values with 20 fraction bits, 64 clients."""
     return paillier.Parameters(
         key_bits=key_bits,
         packing=packing,
@@ -379,9 +376,9 @@ def own_scheme(
 
 
 class EnrolledSession:
-    """Some clients, and the authority that has the keys of all of them, or several; everybody's are random.
+    """Some clients, and one authority or several with keys of all clients; all keys are random.
 
-    An authority computes its answer and decides nothing: what a real one remembers of its answers is not
+    An authority computes its answer and decides nothing. A real one also remembers its answers, which is not
     measured.
     """
 
@@ -399,12 +396,12 @@ class EnrolledSession:
         return [make(self.public_key, client, secret) for client, secret in enumerate(shared)]
 
     def answer(self, request: bytes, participants: list[int], threads: int) -> bytearray:
-        """Derive the one-time secrets of these clients and sum them: what the only authority answers."""
+        """Return the only authority's answer: the sum of these clients' one-time secrets."""
         (answer,) = self.answers(request, participants, threads)
         return answer
 
     def answers(self, request: bytes, participants: list[int], threads: int) -> list[bytearray]:
-        """Return what each authority derives in this way: all of it opens the total that is asked for."""
+        """Return each authority's answer; all of them together open the total that is asked for."""
         return [
             sum_key(self.public_key, request, [keys[client] for client in participants], threads=threads)
             for keys in self._keys_by_authority
@@ -412,12 +409,11 @@ class EnrolledSession:
 
 
 def _enrolled_scheme(name: str, parameters: Any, threads: int) -> Scheme:
-    """Return two clients of a session, its aggregator, its authority, and whoever opens the sum."""
+    """Return a scheme with two clients of a session, its aggregator, its authority and an opener."""
     session = EnrolledSession(parameters, clients=2)
     scheme, public_key = session.scheme, session.public_key
     first, other = (scheme.Encryptor(key, threads) for key in session.client_keys)
-    # A sum holds a client once: the frame that sums begin with is the first one's, all others are the
-    # other's.
+    # A sum holds a client once: sums begin with a frame of the first, all others are of the other.
     turns: Iterator[Any] = chain([first], repeat(other))
 
     def close(aggregator: Any) -> tuple[Any, bytes]:
@@ -429,7 +425,7 @@ def _enrolled_scheme(name: str, parameters: Any, threads: int) -> Scheme:
         return total, session.answer(request, [client for client, _ in total.participants], threads)
 
     def open_answered(answered: tuple[Any, bytearray]) -> NDArray[np.float64]:
-        """Parse, check and digest the total's frame, as whoever gets it has to, and open it."""
+        """Parse, check and digest the total's frame, as its receiver must, and open it."""
         total, key = answered
         opened, _ = open_total(public_key, scheme.Total(total.to_bytes()), key, threads=threads)
         return opened

@@ -25,11 +25,11 @@ Result = TypeVar("Result")
 BOTH = "encrypt and serialise"
 VALUE_BITS = 24
 FRACTION_BITS = 20
-"""Of the numbers that Paillier's libraries encrypt."""
+"""``VALUE_BITS`` and ``FRACTION_BITS`` of the fixed-point numbers that Paillier's libraries encrypt."""
 
 
 class WrongSumError(ShieldError):
-    """A scheme opened something else than the sum of what went in: its times mean nothing."""
+    """A scheme opened a wrong sum: its times mean nothing."""
 
 
 class Selection(NamedTuple):
@@ -37,9 +37,9 @@ class Selection(NamedTuple):
 
     update: NDArray[np.float32]
     mask: Mask | None
-    """None for all positions."""
+    """Positions to encrypt; None for all positions."""
     values: NDArray[np.float32]
-    """The update's values at these positions."""
+    """The update's values at these positions, (k,)."""
 
 
 def select(size: int, share: float) -> Selection:
@@ -71,39 +71,39 @@ class Scheme:
 
     name: str
     setting: str
-    """All that somebody needs to repeat it."""
+    """Parameters and versions, so that others can repeat the measurement."""
     encrypt: Callable[[Selection], Any]
     serialise: Callable[[Any], Any]
-    """Turns what was encrypted into what travels."""
+    """Turns the result of ``encrypt`` into a frame to send."""
     start_sum: Callable[[Any], Any]
-    """Makes a sum that holds what travelled. Is not timed."""
+    """Returns a sum that holds one frame; not timed."""
     add: Callable[[Any, Any], object]
-    """Takes a sum and what travelled, or was loaded: parses, checks, adds."""
+    """Parses and checks a frame, or takes a loaded one, and adds it to a sum in place."""
     open: Callable[[Any], NDArray[np.float64]]
     load: Callable[[Any], Any] | None = None
-    """Turns what travelled into what is added; most do that as they add."""
+    """Turns a frame into what ``add`` takes; None if ``add`` parses frames, as with most libraries."""
     add_with_clear: Callable[[Any, Any, NDArray[np.float32]], object] | None = None
-    """Adds, with each ciphertext, what its client sent in the clear, where the library can."""
+    """Adds a frame and a clear value for each encrypted one to a sum; None if the library cannot."""
     close: Callable[[Any], Any] | None = None
-    """Turns the sum into what leaves the aggregator: what the key holder opens or an authority is asked."""
+    """Turns a sum into what the aggregator sends to the key holder or authority; None if that is the sum."""
     answer: Callable[[Any], Any] | None = None
-    """What an authority that does not open sums answers, for ``open``.
+    """Adds the answer of an authority that does not open sums; None if there is no such authority.
 
-    Is not timed: it costs by the clients.
+    It is not timed, since its cost depends on the number of clients.
     """
     size_bytes: Callable[[Any], int] = len
     most_values: int | None = None
-    """It is timed on so many values, already gathered, as its cost is linear; None for the whole update."""
+    """Number of gathered values that are timed, since the cost is linear; None for the whole update."""
     values_per_ciphertext: int = 1
     fraction_bits: int | None = None
-    """Of numbers whose sums must be right to the last bit; None where they are not exact."""
+    """Fraction bits of numbers whose sums must be exact; None if they are not exact."""
     tolerance: float = 0.0
-    """How far off a value may be then."""
+    """Largest error of a value for each update in the sum."""
     own: bool = False
     opens: bool = True
-    """Whether the time of opening says something: other roles may do it in a round."""
+    """Whether the time of opening is reported; not if other roles would open in a round."""
     encryptor: Any = None
-    """Of ours."""
+    """Encryptor of this library's schemes that have a single one; else None."""
 
     def opened(self, total: Any) -> NDArray[np.float64]:
         """Close, answer and open, untimed."""
@@ -136,22 +136,22 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a case is measured: until the seconds and the fewest repetitions are over, or the most are."""
+    """How long a case is measured: for the seconds and fewest repetitions, or until the most repetitions."""
 
     seconds: float = 3.0
-    """Of one case, all schemes together."""
+    """Seconds of one case, for all schemes together."""
     fewest_repetitions: int = 3
     most_repetitions: int = 15
     baseline_values: int = 48 * 4096
-    """Others are measured on at most this many values, since their cost is linear.
+    """Most values that other libraries are timed on, since their cost is linear.
 
-    They fill whole ciphertexts.
+    This number of values fills whole ciphertexts.
     """
     fast_ciphertexts: int = 1024
-    """Paillier's ciphertexts by a table of one base's powers: no repetition takes over a second or two."""
+    """Paillier ciphertexts with a table of one base's powers; no repetition takes over a second or two."""
     medium_ciphertexts: int = 256
     slow_ciphertexts: int = 32
-    """With a whole exponentiation for each."""
+    """Paillier ciphertexts with a whole exponentiation for each."""
 
     def is_enough(self, repetitions: int, seconds: float) -> bool:
         if repetitions >= self.most_repetitions:
@@ -170,19 +170,19 @@ class Figure:
     repetitions: int
     bytes_per_value: float
     stage_ns: dict[str, float]
-    """Without stages that this scheme has not, or whose time says nothing."""
+    """Nanoseconds for each value, by stage, without stages that the scheme lacks or does not report."""
     cores: float
-    """Processor time over time while encrypting: how many cores were at work."""
+    """Number of busy cores during encryption: processor time over elapsed time."""
     values_per_ciphertext: int
 
     @property
     def encrypt_and_serialise_ns(self) -> float:
-        """From float32 values to bytes."""
+        """Nanoseconds for each value, from float32 values to bytes."""
         return self.stage_ns[BOTH]
 
 
 class _Record:
-    """What is remembered of a scheme while its case is measured: by stage, an entry for each repetition."""
+    """Measurements of a scheme while its case runs: by stage, an entry for each repetition."""
 
     def __init__(self, scheme: Scheme, selection: Selection) -> None:
         self._scheme, self._selection = scheme, selection
@@ -257,7 +257,7 @@ def measure(
 ) -> list[Figure]:
     """Time the schemes in turns, one repetition of each after the other, so that a slow spell hits all alike.
 
-    ``with_clear``: parsing and sums with values in the clear are timed as well, for those that can.
+    ``with_clear``: parsing and sums with values in the clear are timed too, if a scheme has them.
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """

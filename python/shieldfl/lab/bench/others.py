@@ -1,4 +1,4 @@
-"""Compared with ours: a plain copy, SEAL, TenSEAL, Flower's secure aggregation, python-paillier and HEU."""
+"""Compared with this library: a plain copy, SEAL, TenSEAL, Flower's SecAgg, python-paillier and HEU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Peer(NamedTuple):
     """A library that may be missing."""
 
     packages: tuple[str, ...]
-    """What is imported of it."""
+    """Names of the modules that are imported from the library."""
     how_to_install: str
 
 
@@ -43,7 +43,7 @@ HEU = Peer(("heu", "heu.phe", "heu.numpy"), f"HEU is not installed: {how_to_inst
 
 
 def plain_copy() -> Scheme:
-    """Return a copy of float32 values that are gathered already, into memory that is there already."""
+    """Return a copy of gathered float32 values into memory that is there already."""
     sent = np.empty(0, np.float32)
 
     def copy(selection: Selection) -> NDArray[np.float32]:
@@ -179,10 +179,10 @@ def flower_baselines(most_values: int) -> list[Scheme]:
 
     Raises ModuleNotFoundError where it is missing.
 
-    It is the client's stage that has a cost for each value, from float32 values to bytes, by Flower's own
-    functions. In it: the weight, clipping and quantising, the client's own mask, one mask for each neighbour,
-    the modulus, and serialising. Not in it: keys and agreeing on them, Shamir's shares, and what the server
-    does to take masks off: a mask for each client, and more for each that is lost.
+    The client's stage is measured, which has a cost for each value: from float32 values to bytes, by Flower's
+    own functions. It includes the weight, clipping and quantising, the client's own mask, one mask for each
+    neighbour, the modulus, and serialising. It does not include keys and agreeing on them, Shamir's shares,
+    and the server's removal of masks: one for each client, and more for each lost client.
     """
     modules = {name.rpartition(".")[2]: import_module(name) for name in _FLOWER_MODULES}
     return [_flower(modules, shares - 1, most_values) for shares in _FLOWER_SHARES]
@@ -259,11 +259,11 @@ def _flower(modules: dict[str, Any], neighbours: int, most_values: int) -> Schem
 def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
     """Return python-paillier with gmpy2 and a fresh key: SenseCrypt encrypts with this library (section 4.1).
 
-    By its raw functions: ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``, ``EncryptedNumber +
-    EncryptedNumber`` longer than ``mulmod`` on GMP's numbers. It has no format of its own for ciphertexts,
-    and checks nothing. phe uses one thread; on several, each gets a share of the numbers, while GMP works
-    without the interpreter's lock. Raises ModuleNotFoundError where phe, or the gmpy2 it is fast with, is
-    missing.
+    It uses phe's raw functions: ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``,
+    ``EncryptedNumber + EncryptedNumber`` longer than ``mulmod`` on GMP's numbers. phe has no format of its
+    own for ciphertexts, and checks nothing. It uses one thread; on several, each gets a share of the numbers,
+    while GMP works without the interpreter's lock. Raises ModuleNotFoundError where phe, or the gmpy2 it is
+    fast with, is missing.
     """
     phe, gmpy2 = import_module("phe"), import_module("gmpy2")
     if not phe.util.HAVE_GMP:
@@ -334,8 +334,8 @@ def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
 def heu_baselines(key_bits: int, ciphertexts: int) -> list[Scheme]:
     """Return HEU's Paillier and, for information, Okamoto and Uchiyama's scheme, of smaller ciphertexts.
 
-    They use all cores that the process is bound to, however many threads anybody asks for: whole arrays,
-    which HEU spreads over its threads by itself. Raises ModuleNotFoundError where HEU is not installed.
+    They use all cores that the process is bound to, for any requested number of threads: HEU spreads whole
+    arrays over its threads by itself. Raises ModuleNotFoundError where HEU is not installed.
     """
     phe, arrays = (import_module(f"heu.{part}") for part in ("phe", "numpy"))
     return [_heu(phe, arrays, schema, key_bits, ciphertexts) for schema in ("ZPaillier", "OU")]
@@ -351,7 +351,7 @@ def _heu(phe: Any, arrays: Any, schema: str, key_bits: int, ciphertexts: int) ->
         return kit.array(to_fixed_point(values), encoder)
 
     def add_frame(total: list[Any], frame: Any) -> None:
-        """Add, to the list that has room for the array that HEU returns."""
+        """Add a frame in place: the list has room for the array that HEU returns."""
         total[0] = add(total[0], frame)
 
     return Scheme(

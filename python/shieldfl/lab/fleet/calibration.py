@@ -25,7 +25,7 @@ from shieldfl.settings import Count, NotNegative, Settings, ThreadCounts, about
 # Updates are small: well inside the default range of +-8.
 _DEVIATION = 0.05
 _MODEL = "Training step"
-# Of the totals that are opened: where an authority answers lists of clients, its work grows with them.
+# Clients in the opened totals: an authority that answers lists of clients has more work for more of them.
 _FEW_CLIENTS, _MANY_CLIENTS = 2, 18
 # A few batches at a time, so that starting an epoch weighs as little as it does in training.
 _BATCHES = 8
@@ -73,9 +73,9 @@ class CalibrationSettings(Settings):
 def calibrate(
     settings: CalibrationSettings, on_step: Callable[[str], None] = lambda _: None
 ) -> DeviceProfile:
-    """Measure this machine; takes some minutes. ``on_step`` is told what is measured next.
+    """Measure this machine, in some minutes; ``on_step`` is called with the name of what is measured next.
 
-    Raises ParameterError for a model or sizes that cannot be.
+    Raises ParameterError for an impossible model or sizes.
     """
     # Before what takes minutes: it refuses a model that cannot be.
     train = None if settings.model is None else _model_measurement(settings.model, settings)
@@ -102,7 +102,7 @@ def calibrate(
 
 
 def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[], ModelProfile]:
-    """Return what times SGD with the default momentum, on random samples."""
+    """Return a function that times SGD with the default momentum, on random samples."""
     # Only here, so that a profile of the schemes alone needs no torch.
     import torch
 
@@ -185,12 +185,12 @@ def measure_schemes(
 
 
 class _Bench:
-    """The roles of one scheme, and the values that they handle; rounds only go up, whatever is measured."""
+    """The roles of one scheme, and the values that they handle; every measurement uses later rounds."""
 
     def __init__(self, scheme: Scheme, parameters: Any) -> None:
         self.scheme = scheme
-        # Each repetition opens anew. Where an authority answers a list once, each is a round of its own;
-        # elsewhere without the protection against two totals of a round, which costs nothing to check.
+        # Each repetition opens anew: in a round of its own if an authority answers a list once, otherwise
+        # without the protection against two totals of a round, which costs nothing to check.
         self._authority: Any = KeyAuthority(
             parameters, min_clients=_FEW_CLIENTS, one_total_per_round=scheme.enrols, threads=1
         )
@@ -233,7 +233,7 @@ class _Bench:
         self._total = self._aggregator.total()
 
     def answer_seconds(self, seconds: float) -> tuple[float, float]:
-        """Time a request and its answer: the seconds for any total, and those for each client in it."""
+        """Time a request and its answer: the seconds for any total, and the seconds for each client in it."""
 
         def answer() -> None:
             self._authority.sum_key(self._total.request())
@@ -247,7 +247,7 @@ class _Bench:
         return max(0.0, few - _FEW_CLIENTS * per_client), per_client
 
     def opener(self) -> Callable[[], NDArray[np.float64]]:
-        """Return what opens the sum of another round."""
+        """Return a function that opens the sum of another round."""
         self._sum_up_anew()
         opener = self._authority
         if self.scheme.enrols:

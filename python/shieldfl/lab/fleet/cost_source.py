@@ -1,7 +1,7 @@
-"""What a round takes: who encrypts how much by method, each step's seconds and bytes, and whose they are.
+"""Costs of a round: what clients encrypt by method, the seconds and bytes of each step, and their source.
 
 Costs come from a device profile, or from the paper. No model is trained here: a curve stands for its scores,
-and says what mask SenseCrypt's constraints ask for.
+and gives the masks that SenseCrypt's constraints ask for.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SecondsByThreads = dict[Count, Seconds]
 
 @dataclass(frozen=True)
 class SchemeProfile:
-    """One scheme at one setting: seconds of a ciphertext, to encrypt by number of threads, else with one."""
+    """One scheme at one setting: seconds of a ciphertext, encryption by number of threads, else with one."""
 
     name: str
     setting: str
@@ -59,20 +59,20 @@ class SchemeProfile:
     adds_clear_values: bool
     """Whether plain numbers can be added to ciphertexts.
 
-    Else clients with different masks all encrypt their union.
+    If not, clients with different masks all encrypt the union of their masks.
     """
-    answer_seconds: MaybeSeconds = 0.0  # of asking the key authority, and its answer
-    answer_seconds_per_client: MaybeSeconds = 0.0  # of the total, beside these
+    answer_seconds: MaybeSeconds = 0.0  # of a request to the key authority, and its answer
+    answer_seconds_per_client: MaybeSeconds = 0.0  # in the total, in addition
     clients_open: bool = False  # with that answer
     pool_seconds: SecondsByThreads = field(default_factory=dict)
-    """Of making a randomiser ahead, by number of threads.
+    """Seconds to make the randomiser of a ciphertext ahead, by number of threads; empty without a pool.
 
-    A round pays for it as far as the client was not idle.
+    A round pays for it only beyond the client's idle time.
     """
 
     @property
     def serial_share(self) -> float:
-        """Of encryption, and of opening at clients: what more threads do not shorten (Amdahl)."""
+        """Share of encryption, and of opening at clients, that more threads do not shorten (Amdahl)."""
         return serial_share(self.encrypt_seconds)
 
     def ciphertexts(self, values: Any) -> FloatVector:
@@ -99,7 +99,7 @@ def _by_profile(seconds: Callable[..., FloatVector]) -> Callable[..., FloatVecto
 
 @dataclass(frozen=True)
 class CostModel:
-    """A scheme and all around it that takes time: vectors over clients, seconds of a client's own cores."""
+    """Costs of rounds under a scheme; vectors have each client's seconds, on its own cores."""
 
     scheme: SchemeProfile
     train_seconds_per_sample: float
@@ -107,10 +107,10 @@ class CostModel:
     select_seconds_per_value: float = 0.0
     add_clear_seconds_per_value: float = 0.0
     train_serial_share: float = 0.0
-    trains_on_accelerator: bool = False  # which scores and selects, too, whatever processor a client has
+    trains_on_accelerator: bool = False  # which also scores and selects, for any processor of a client
     clients: Mapping[str, CostModel] = field(default_factory=dict, hash=False)
-    """The costs of clients that have a device profile of their own, by ``ClientKind.profile``."""
-    adds_on_arrival: bool = True  # and not only when the last update is there
+    """Costs of clients with their own device profile, by ``ClientKind.profile``."""
+    adds_on_arrival: bool = True  # and not only after the last update
 
     @_by_profile
     def train_seconds(self, fleet: Fleet) -> FloatVector:
@@ -126,7 +126,7 @@ class CostModel:
         return self._on_device(np.repeat(each * fleet.model.parameters, fleet.size, axis=1), fleet)
 
     def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
-        """Return each client's seconds on all its cores; those of randomisers count beyond its idle time."""
+        """Return each client's seconds on all its cores; randomisers count only beyond its idle time."""
         left: FloatVector = np.maximum(self.pool_seconds(fleet, fields) - fleet.idle_seconds, 0.0)
         return self._encrypt_alone(fleet, fields) + left
 
@@ -170,7 +170,7 @@ class CostModel:
     def open_seconds(self, fleet: Fleet, values: Any, clients: Any) -> FloatVector:
         """Return the key authority's seconds for a total, on as many cores as the aggregator's.
 
-        It opens it or, where clients do, answers for those who are in it, ``clients``.
+        The authority opens the total or, if clients open, answers for the ``clients`` in it.
         """
         one = self.scheme.answer_seconds + np.asarray(clients) * self.scheme.answer_seconds_per_client
         one = one + (0.0 if self.scheme.clients_open else self.scheme.open_seconds)
@@ -185,7 +185,7 @@ def _on_cores(work: FloatVector, fleet: Fleet, serial: float) -> FloatVector:
 
 
 def speedup(cores: Any, serial: float) -> FloatVector:
-    """Return how many times faster ``cores`` cores are than one: Amdahl's law; below one, the part of it."""
+    """Return how many times faster ``cores`` cores are than one: Amdahl's law; below one core, its share."""
     count = np.asarray(cores, dtype=np.float64)
     more: FloatVector = 1.0 / (serial + (1.0 - serial) / np.maximum(count, 1.0))
     return np.minimum(count, more)
@@ -226,7 +226,7 @@ class DeviceProfile:
 
     @property
     def notes(self) -> list[str]:
-        """Where more threads are slower than fewer."""
+        """Lines about steps that more threads make slower."""
         tables = {f"{one.name} encrypts": one.encrypt_seconds for one in self.schemes}
         if self.model is not None:
             tables[f"{self.model.name} trains"] = self.model.train_seconds_per_sample
@@ -304,7 +304,7 @@ def load_profile(path: str | Path) -> DeviceProfile:
     return DeviceProfile.from_json(document)
 
 
-# Of the grid on which curves are kept: fine where few positions hold much.
+# Points of the grid of a curve, which is fine where few positions hold much.
 _POINTS = 2049
 _SMALLEST_SHARE = 1e-6
 
@@ -377,9 +377,9 @@ class MaskSettings(Settings):
             "the largest mask alone (1: nested masks, which equal scores give)."
         ),
     ] = 0.5
-    """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py).
+    """Overlap of masks; clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7.
 
-    See also :func:`packed_fields`.
+    Measured by bench/experiments/heterogeneity.py. See also :func:`packed_fields`.
     """
     cost_weight: Annotated[
         Positive,
@@ -410,7 +410,7 @@ class EncryptionPlan:
     method: str
     values: IntVector  # encrypted by each client, (K,)
     fields: IntVector
-    """Each client's fields in its ciphertexts, (K,): its values, and zeros where only others selected."""
+    """Fields in each client's ciphertexts, (K,): its values, and zeros where only others selected."""
     groups: IntVector  # which clients are summed together, from 0, (K,)
     union_values: IntVector  # positions in which a group's total is encrypted, (G,)
     scores: bool
@@ -420,9 +420,9 @@ class EncryptionPlan:
 
 
 def simulated_method(name: str) -> NamedMethod:
-    """Return what a method's class says.
+    """Return what a method's class states.
 
-    Raises ParameterError where that is not how much its clients encrypt.
+    Raises ParameterError if it does not state how much its clients encrypt.
     """
     stated = named_method(name)
     if stated.masks not in get_args(Masks):
@@ -436,11 +436,12 @@ def simulated_method(name: str) -> NamedMethod:
 def plan_encryption(
     method: str, fleet: Fleet, scheme: SchemeProfile, settings: MaskSettings | None = None
 ) -> EncryptionPlan:
-    """Say what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
+    """Return what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
 
-    Budgets are those of SenseCrypt (section 3.2), with masks (eqs. 6 to 9) of each cluster; clients of a
-    scheme whose ciphertexts take no plain numbers encrypt their cluster's union instead. One share is for
-    all, of a mask that they agree on. Raises ParameterError as :func:`simulated_method` does.
+    Budgets are SenseCrypt's (section 3.2), with masks (eqs. 6 to 9) for each cluster. Clients of a scheme
+    whose ciphertexts take no plain numbers encrypt their cluster's union instead. Under other methods all
+    clients encrypt one share, of a mask that they agree on. Raises ParameterError as :func:`simulated_method`
+    does.
     """
     stated = simulated_method(method)
     chosen = settings or MaskSettings()
@@ -467,7 +468,7 @@ def plan_encryption(
 def fleet_budgets(fleet: Fleet) -> FloatVector:
     """Return alpha of each client.
 
-    Ciphertexts go up (Algorithm 3), so the way up is the bandwidth that counts.
+    Clients upload ciphertexts (Algorithm 3), so the uplink is the bandwidth that counts.
     """
     return sense_crypt_budgets(fleet.upload_bytes_per_second, fleet.cores * fleet.core_rate, fleet.clusters)
 
@@ -480,7 +481,7 @@ def union_ratio(ratios: FloatVector, overlap: float) -> float:
 def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeProfile, overlap: float) -> IntVector:
     """Estimate the fields of the ciphertexts that clients send when they pack in the order of their union.
 
-    A share ``overlap`` of a client's is taken to be its first ones, the others to lie at random in the rest.
+    A share ``overlap`` of a client's values is taken to come first, the others to lie at random in the rest.
     """
     first = overlap * values
     rest = unions - first
@@ -520,7 +521,7 @@ ENCRYPT_CORE_SECONDS_BY_TABLE_2 = 3925.9769 / 10_000 * (2048 / 3072) ** 3
 
 
 def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
-    """Return the paper's costs, given the fleet and SenseCrypt's plan that its table 3 is taken to be of."""
+    """Return the paper's costs, given the fleet and the SenseCrypt plan that its table 3 is taken to use."""
     speed = fleet.cores * fleet.core_rate
     union = plan.union_values[plan.groups]
     encrypted_per_cpu = float((plan.values / speed).mean())
@@ -548,7 +549,7 @@ def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
 
 
 def paper_costs_for(method: str, costs: CostModel) -> CostModel:
-    """Return the paper's costs for one method: SenseCrypt's budgets alone are an optimisation problem."""
+    """Return the paper's costs for one method: only SenseCrypt's budgets need an optimisation."""
     return costs if named_method(method).masks == "budgets" else replace(costs, select_seconds_per_value=0.0)
 
 
@@ -575,8 +576,7 @@ def paper_fleet() -> Fleet:
 def paper_cost_model() -> CostModel:
     """Return the paper's costs of this fleet with masks of log-normal scores (C = 0.5, B = 2: CIFAR-10)."""
     fleet = paper_fleet()
-    # A plan needs to know only that a ciphertext holds one value and takes plain numbers; its costs are what
-    # follows.
+    # The plan needs only a ciphertext that holds one value and takes plain numbers; costs follow from it.
     single = SchemeProfile("single values", "", 1, 1.0, {1: 0.0}, 0.0, 0.0, adds_clear_values=True)
     return paper_costs(fleet, plan_encryption("sense-crypt", fleet, single, _CIFAR_10))
 
@@ -586,11 +586,11 @@ _PAPER_MODEL = "AlexNet"
 
 @dataclass(frozen=True)
 class CostSource:
-    """Cost models by the name of their scheme, and whose they are."""
+    """Cost models by the name of their scheme, and where they come from."""
 
     models: dict[str, CostModel]
     profile: DeviceProfile | None
-    """None for the paper's costs."""
+    """Device profile that the costs are from; None for the paper's costs."""
     of_clients: Mapping[str, DeviceProfile] = field(default_factory=dict)
 
     @classmethod
@@ -638,7 +638,7 @@ class CostSource:
         return paper_costs_for(method, model) if self.profile is None else model
 
     def check(self, fleets: Sequence[Fleet]) -> None:
-        """Refuse a fleet of another model than these costs are of, unless it states what training takes."""
+        """Refuse a fleet with a model that these costs do not cover, unless it states its training time."""
         for fleet in fleets:
             name = fleet.model.name
             if name is None or fleet.model.train_core_seconds_per_sample is not None:

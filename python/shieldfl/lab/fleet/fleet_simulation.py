@@ -31,7 +31,7 @@ _ROUNDS_AT_RANDOM = 100
 
 @dataclass(frozen=True)
 class SimulationSettings(MaskSettings):
-    """What is simulated of each fleet. Raises ParameterError for methods that cannot be, too."""
+    """What is simulated of each fleet. Also raises ParameterError for methods that cannot be simulated."""
 
     methods: Annotated[
         tuple[Text, ...],

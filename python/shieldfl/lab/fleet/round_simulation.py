@@ -40,7 +40,7 @@ __all__ = [
 
 
 STAGES = ("train", "score", "select", "encrypt", "upload")
-"""What a client does before the aggregator has its update, in order."""
+"""Stages of a client's work until the aggregator has its update, in order."""
 
 BoolArray = NDArray[np.bool_]
 
@@ -63,7 +63,7 @@ class FleetRounds:
     download: FloatVector
     cluster_seconds: FloatVector  # until the last client has the model, or none is to come, (R, G)
     failed: BoolArray
-    """Fewer clients survived than the key authority opens totals of: the cluster's model stays; (R, G)."""
+    """Whether a cluster keeps its model because fewer clients survived than a total needs, (R, G)."""
     bytes_up: FloatVector  # (R, K); of a client that drops out, the part that had left
     bytes_down: FloatVector
 
@@ -74,7 +74,7 @@ class FleetRounds:
 
     @property
     def total_seconds(self) -> float:
-        """Of all rounds. Clusters do not wait for each other, so that of the cluster that takes longest."""
+        """Seconds of all rounds for the slowest cluster: clusters do not wait for each other."""
         return float(self.cluster_seconds.sum(axis=0).max())
 
     @property
@@ -228,9 +228,9 @@ class Limit:
     """What would have to be faster."""
 
     step: str
-    """One of ``STAGES``, ``aggregate``, ``open`` or ``download``.
+    """Name of the step: one of ``STAGES``, ``aggregate``, ``open`` or ``download``.
 
-    ``nothing`` where everything is encrypted in time.
+    It is ``nothing`` if everything is encrypted in time.
     """
     client: str | None  # None for the aggregator's and the key authority's
     seconds: float
@@ -254,9 +254,9 @@ class SchemePlan:
     update_seconds: tuple[float, ...]  # of each client, until its update has arrived
     round_seconds: float
     least_round_seconds: float
-    """The shortest that was found.
+    """Seconds of the shortest round that was found.
 
-    With all values where a ciphertext has fewer bytes than they have in the clear.
+    It may encrypt all values if a ciphertext has fewer bytes than its values in the clear.
     """
     limit: Limit
     bytes_up: float
@@ -365,7 +365,7 @@ def _largest_masks(
         return low
 
     smallest, everything = (simulated(uniform(values)) for values in (least, parameters))
-    # Where the least is not in time, and all is neither, the one that comes closer.
+    # If neither the least nor everything is in time, the one that comes closer.
     rounds = min(smallest, everything, key=lambda one: one.total_seconds)
     least_seconds = rounds.total_seconds
     feasible = least_seconds <= target
@@ -400,7 +400,7 @@ def _largest_masks(
 
 
 def _encryption(values: IntVector) -> EncryptionPlan:
-    """Say that clients encrypt so much, all of them in one total, whose union is the largest mask."""
+    """Return a plan in which clients encrypt ``values`` in one total, whose union is the largest mask."""
     some, none = int(values.max()) > 0, np.zeros(values.size)
     groups, union = none.astype(np.int64), np.array([values.max()])
     return EncryptionPlan("plan", values, values, groups, union, some, some, some, none)

@@ -60,10 +60,10 @@ MEANINGS = {
     "hundredth of their root mean square, 0 to 1. Chance is what the mean of all clients tells, as an honest "
     "round opens it.",
 }
-"""What figures are, by name, and chance beside them."""
+"""Meanings of figures and of chance, by name of the figure."""
 LIMITS = "An attack that fails proves nothing: a better one may not. What was not attacked is not safe."
 _FEW = 10
-"""Tries, below which an interval that is bootstrapped is far too narrow."""
+"""Number of tries below which a bootstrapped interval is far too narrow."""
 _UNITS = {"PSNR": " dB"}
 
 
@@ -90,7 +90,7 @@ def attack_tables(result: AuditResult) -> list[AttackTable]:
 
 
 def notes_of(result: AuditResult) -> list[str]:
-    """Return the audit's notes, and why attacks not tried have no figure, with the methods of each reason."""
+    """Return the audit's notes, and each reason why an attack was not tried, with its methods."""
     methods: dict[str, dict[str, None]] = {}
     for cell in result.cells:
         if cell.status in NOT_TRIED:
@@ -115,7 +115,7 @@ def others_text(cell: Cell) -> str:
 
 
 def above_chance(cell: Cell) -> float:
-    """Return how much was got of what chance leaves, at most 1: cells of other chances are in one order."""
+    """Return the figure's share of the range above chance, at most 1, to order cells of different chances."""
     return (cell.figure - cell.chance) / (1.0 - cell.chance) if cell.chance < 1.0 else 0.0
 
 
@@ -173,9 +173,9 @@ _IMAGES = (
 )
 _AGGREGATOR = "aggregator"
 _LOOKS = {-7.0: (LINE_COLOURS[0], LINE_MARKERS[0]), 7.0: (LINE_COLOURS[3], LINE_MARKERS[1])}
-"""Of the aggregator's and the strongest party's figures, by how far below a row's middle they stand."""
+"""Colour and marker of the aggregator and of the strongest party, by offset below the row's middle."""
 _PIXELS_A_GAP = 16
-"""An image has one pixel of the gap to the next for so many of its own."""
+"""Pixels of an image's width for each pixel of the gap to the next image."""
 
 
 def write_report(result: AuditResult, folder: Path) -> list[Path]:
@@ -274,7 +274,7 @@ def _lanes(table: AttackTable, method: str) -> tuple[Cell | None, Cell | None]:
 
 
 def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
-    """Draw a row for each method: the aggregator's figure and, below, that of the party most above chance."""
+    """Draw a row for each method: the aggregator's figure and, below, the party's most above chance."""
     row = 57.0
     figure, (axes,) = new_figure(shape, row * len(table.methods) + 80.0)
     name_rows(axes, table.methods, shape, 28.0 / row)
@@ -332,7 +332,7 @@ def _rows(example: Example) -> dict[str, bytes]:
 
 
 def _pixels(images: torch.Tensor, value_range: tuple[float, float]) -> NDArray[np.uint8] | None:
-    """Return samples as uint8 (k, height, width, 3), bounded by the range; None for what are no images."""
+    """Return samples as uint8 (k, height, width, 3), bounded by the range; None if they are not images."""
     low, high = value_range
     values = images.detach().cpu().unsqueeze(1) if images.ndim == 3 else images.detach().cpu()
     if values.ndim != 4 or values.shape[1] not in (1, 3) or not values.numel() or not high > low:

@@ -43,12 +43,12 @@ from shieldfl.lab.report.page import (
 from shieldfl.quantities import bytes_text, seconds_text
 
 MOST_CLIENT_ROWS = 200
-"""Clients that a table shows; of larger fleets the slowest."""
+"""Most clients in a table; a larger fleet shows its slowest clients."""
 _PICTURE_NAME = re.compile(r"gantt-fleet-\d+-scheme-\d+\.png")
 _MOST_BARS = 20
-"""Clients that a picture shows, the slowest."""
+"""Most clients in a picture, which shows the slowest."""
 _LONGEST_NAME = 24
-"""Characters; pictures shorten longer ones."""
+"""Most characters of a name in a picture, which shortens longer names."""
 _TERMS = {
     "Round and update": "Means over the rounds. A round goes from its start until the last client has the "
     "new model; “update” ends when the slowest client's update has arrived, before it is added up and "

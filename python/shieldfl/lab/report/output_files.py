@@ -1,7 +1,4 @@
-"""Files that are there as a whole or not at all, as JSON and CSV and line by line.
-
-Folders that do not stay empty.
-"""
+"""Files that are written whole or not at all, as JSON, CSV or lines, and folders that do not stay empty."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ from typing import Any
 
 
 def write_whole(path: Path, contents: str | bytes) -> None:
-    """Write a file, text as UTF-8, so that whoever looks sees the old one or the new one, never a part.
+    """Write a file, text as UTF-8, so that readers see the old file or the new one, never a part.
 
-    A disk that is full leaves the old one too. What is no regular file, such as a pipe, is written to as it
-    is. Raises OSError, which names the file.
+    A full disk leaves the old file too. Anything but a regular file, such as a pipe, is written to directly.
+    Raises OSError, which names the file.
     """
     data = contents.encode("utf-8") if isinstance(contents, str) else contents
     try:
@@ -60,7 +57,7 @@ def csv_text(lines: Iterable[Mapping[str, Any]]) -> str:
 
 
 class LineFile:
-    """Lines of text, UTF-8: one that was written as a whole stays, whatever ends the process.
+    """Lines of text, UTF-8: a line that was written whole stays, however the process ends.
 
     Raises OSError.
     """
@@ -69,9 +66,9 @@ class LineFile:
         self.path = path
 
     def whole_lines(self) -> list[bytes]:
-        """Return the lines that there are, without their ends.
+        """Return the lines without their ends.
 
-        One that was cut off as it was written is dropped.
+        A line that was cut off as it was written is dropped.
         """
         if not self.path.exists():
             return []
@@ -90,7 +87,7 @@ class LineFile:
 
 @contextmanager
 def kept_folder(path: Path) -> Iterator[None]:
-    """Make a folder, and remove what was made of it at the end where nothing was put there.
+    """Make a folder, and at the end remove the new folders in which nothing was put.
 
     Raises OSError.
     """

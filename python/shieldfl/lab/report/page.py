@@ -51,7 +51,7 @@ PART_COLOURS = {
     "noise": "#56B4E9",
     "clear": NEUTRAL,
 }
-"""Of a round's time and of the parameters; no picture shows two of one colour."""
+"""Colours of the stages of a round and of the zones of parameters; no picture shows two of one colour."""
 
 _PAGE_COLOURS = {
     BACKGROUND: "var(--card)",
@@ -65,7 +65,7 @@ _POINTS_AN_INCH = 72.0
 
 @dataclass(frozen=True)
 class Shape:
-    """For which screen a figure is drawn. Lengths are in points, of which a page may show fewer."""
+    """The kind of screen that a figure is drawn for. Lengths are in points, which a page may show smaller."""
 
     width: float
     text: float
@@ -78,7 +78,7 @@ class Shape:
 
 WIDE = Shape(width=740.0, text=11.5)
 NARROW = Shape(width=330.0, text=11.0)
-"""For telephones, which are 320 to 430 points wide."""
+"""Shape for telephones, which are 320 to 430 points wide."""
 
 
 def new_figure(shape: Shape, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
@@ -106,7 +106,7 @@ def set_title(axes: Axes, title: str, shape: Shape) -> None:
 
 
 def add_legend(figure: Figure, panels: Sequence[Axes], shape: Shape, columns: int) -> None:
-    """Name below the panels what is in any of them, once, with so many names in a line."""
+    """Name below the panels what any of them shows, once, with ``columns`` names in a line."""
     named: dict[str, Any] = {}
     for axes in panels:
         named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -127,7 +127,7 @@ def add_legend(figure: Figure, panels: Sequence[Axes], shape: Shape, columns: in
 def name_rows(axes: Axes, names: Sequence[str], shape: Shape, height: float) -> None:
     """Make rows around 0, 1, 2 …, the first on top, each with its name above what is drawn there.
 
-    ``height`` is that of what is drawn, in rows.
+    ``height`` is the height of what is drawn, in rows.
     """
     axes.set_yticks([])
     for row, name in enumerate(names):
@@ -214,7 +214,7 @@ def render(figure: Figure, kind: Literal["svg", "pdf"]) -> bytes:
 def write_figure(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as SVG, PDF and PNG files beside each other, and return their paths. Raises OSError.
 
-    It stays as it is laid out for them, at the dots of the PNG file.
+    The figure keeps this layout, at the dots of the PNG file.
     """
     figure.set_dpi(_DOTS_AN_INCH)
     figure.draw_without_rendering()
@@ -230,7 +230,7 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
 def render_row(images: NDArray[np.uint8], gap: int) -> bytes:
     """Return a PNG file of images (k, height, width, 3) in a row, with ``gap`` transparent pixels between.
 
-    A pixel of theirs is one of the file's, in which nothing changes from run to run.
+    A pixel of an image is a pixel of the file, which is the same in every run.
     """
     from PIL import Image
 
@@ -252,8 +252,8 @@ _LONG_NUMBER = re.compile(r"(\d+\.\d{2})\d+")
 def inline_svg(figure: Figure, name: str, label: str, kind: str) -> str:
     """Return a figure as an element of a page, of class ``kind``.
 
-    What it refers to within itself bears its ``name``, since a page has one space of names. ``label`` is for
-    those who do not see it.
+    Identifiers that it refers to carry its ``name``, since a page has one space of names. ``label`` is for
+    readers who cannot see it.
     """
     _, opening, body = re.split(r"(<svg\b[^>]*>)", render(figure, "svg").decode(), maxsplit=1)
     box = re.search(r'viewBox="([^"]*)"', opening)
@@ -268,7 +268,7 @@ def inline_svg(figure: Figure, name: str, label: str, kind: str) -> str:
 
 
 def _page_tag(tag: str) -> str:
-    """Rewrite what a tag says of numbers, colours and fonts, and never what a reader sees as text."""
+    """Rewrite numbers, colours and fonts in a tag, and never text that a reader sees."""
     tag = " ".join(_LONG_NUMBER.sub(r"\1", _TURNED_BY_NOTHING.sub("", tag)).split())
     for colour, variable in _PAGE_COLOURS.items():
         tag = tag.replace(colour, variable)
@@ -285,15 +285,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells, of which the first of each row names it."""
+    """Rows of cells; the first cell of a row names it."""
 
     caption: str
-    """For those who do not see the table."""
+    """Text for readers who cannot see the table."""
     heads: Sequence[str]
     rows: Sequence[Sequence[str | Text]]
     note: str = ""
     words: Container[int] = ()
-    """Columns of words, which are broken where they are long."""
+    """Numbers of the columns with words, whose long cells are wrapped."""
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ class Drawing:
 class Terms:
     meanings: Mapping[str, str]
     css: str = ""
-    """Of the words' class, before the words."""
+    """CSS class before the class of each word; empty for no classes."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class Images:
     caption: str
     count: int
     rows: Mapping[str, bytes]
-    """By what it shows, a PNG file."""
+    """PNG file of each row of images, by its label."""
 
 
 @dataclass(frozen=True)
@@ -323,11 +323,11 @@ class Section:
     title: str
     blocks: Sequence[Any]
     folded: bool | None = None
-    """Whether it is folded away at first, where it can be."""
+    """Whether the section is folded at first; None if it cannot be folded."""
 
 
 def inline_drawing(name: str, title: str, explanation: str, wide: Figure, narrow: Figure) -> Drawing:
-    """Return a figure as elements, one for each kind of screen; ``name`` is another for each of a page."""
+    """Return a figure as elements, one for each kind of screen; each drawing has its own ``name``."""
     label = f"{title}. {explanation} The figures are in the tables and files of this page."
     shapes = {"wide": wide, "narrow": narrow}.items()
     elements = (inline_svg(figure, f"{name}-{kind}", label, kind) for kind, figure in shapes)

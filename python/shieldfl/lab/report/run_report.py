@@ -47,7 +47,7 @@ from shieldfl.lab.simulation.results import STAGES, ZONES, MethodResult, RunResu
 from shieldfl.quantities import metric_text, seconds_text, share_text
 
 _MOST_TOGETHER = 4
-"""Methods in one panel: of more, each gets its own, where all others are grey behind it."""
+"""Most methods in one panel; more methods have a panel each, with all others in grey behind."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Plot:
     title: str
     explanation: str
     draw: Callable[..., Figure]
-    """Takes the run, and a shape for another than a wide screen."""
+    """Function of the run, and of a shape other than a wide screen, that draws the plot."""
 
 
 def _draw_measured(result: RunResult, shape: Shape = WIDE) -> Figure:
-    """The first metric over rounds: the global model solid, the mean of the clients' own models dashed."""
+    """Draw the first metric over rounds: the global model solid, the mean of clients' own models dashed."""
     name, count = result.metrics[0], len(result.methods)
     lines = [_lines(method, name, number) for number, method in enumerate(result.methods)]
     together = count <= _MOST_TOGETHER
@@ -86,7 +86,7 @@ def _draw_measured(result: RunResult, shape: Shape = WIDE) -> Figure:
         axes.grid(axis="y")
         if together:
             draw_lines(axes, [one for pair in lines for one in pair])
-            # Above and not beside the axis, for which a name of one's own may be too long.
+            # Above and not beside the axis, for which a user's own name may be too long.
             set_title(axes, name if shape.narrow else f"{name} on the test set", shape)
         else:
             for other, *_ in lines:
@@ -136,7 +136,7 @@ def _draw_zones(result: RunResult, shape: Shape = WIDE) -> Figure:
 
 
 def _draw_stages(result: RunResult, shape: Shape = WIDE) -> Figure:
-    """Of a round's time: training, timed once for all that train alike, and all stages of protection."""
+    """Draw shares of a round's time: training, timed once for methods that train alike, and protection."""
     texts, shares = [], []
     for one in compare_timings(result.methods):
         whole, own = one.round_seconds, one.protection_seconds

@@ -1,4 +1,4 @@
-"""The figures of a run, with a column for each method: all, and those that people compare methods by."""
+"""All figures of a run, and the figures to compare methods by, with a column for each method."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COMPARED = {
     "encrypted_by": "encrypted by",
     "opened_by": "sums opened by",
 }
-"""Labels of what methods are compared by, in their order, by name among all figures."""
+"""Labels of the figures that methods are compared by, in order, by name of the figure."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Row:
     label: str
     cells: tuple[str, ...]
     name: str
-    """Of the figure among all, where it is written for machines."""
+    """Name of the figure in files for machines."""
     values: tuple[float | int | str | None, ...] = ()
-    """The cells' raw values: numbers in bytes, seconds and shares, or text; None where there is no value."""
+    """Raw values of the cells: bytes, seconds or shares as numbers, or text; None where there is no value."""
 
 
 class Section(NamedTuple):
@@ -70,9 +70,9 @@ def describe_run(result: RunResult) -> str:
 
 
 def compared_texts(values: Sequence[float], text: Callable[[float], str]) -> tuple[str, ...]:
-    """Write values, all but the first with how many times the first they are.
+    """Write values, all but the first with their ratio to the first.
 
-    Times vary, and get two digits.
+    Times vary, so their ratios have two digits.
     """
     cells = [text(value) for value in values]
     for i in range(1, len(values)):
@@ -89,10 +89,10 @@ class _Figure(NamedTuple):
     label: str
     name: str
     read: str | Callable[[MethodResult], Any]
-    """An attribute of the method's result, of its ``last`` round or of its ``timing``, or what reads it."""
+    """Attribute of the method's result, its ``last`` round or its ``timing``; or a function of the result."""
     text: Callable[[Any], str] = str
     compared: bool = False
-    """Whether cells say how many times the first method's they are."""
+    """Whether cells also have their ratio to the first method's."""
 
 
 def _second_epsilon(method: MethodResult) -> float:
@@ -212,7 +212,7 @@ def _hidden_text(method: MethodResult) -> str:
 
 
 def compared_rows(result: RunResult) -> tuple[Row, ...]:
-    """Return the rows that decide, twelve at most, without those that say nothing of any method."""
+    """Return the rows to compare methods by, twelve at most, without rows that have no value."""
     rows = {row.name: row for section in summarise(result) for row in section.rows}
     name = result.metrics[0]
     chosen = [replace(rows[name], label=f"{name}, global model")]
@@ -267,7 +267,7 @@ def footnotes(result: RunResult) -> list[tuple[str, str]]:
 
 
 def remarks(result: RunResult) -> list[tuple[str, str]]:
-    """Return every note once, after the names of the methods that it is about, or of what it is about."""
+    """Return every note once, after the names of the methods that it is about."""
     timings = compare_timings(result.methods)
     groups = dict.fromkeys(one.trained_alike for one in timings if len(one.trained_alike) > 1)
     same = "train alike: the median of their training stands for each"
@@ -288,7 +288,7 @@ def _together(notes_of: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def findings(result: RunResult) -> list[str]:
-    """Say where the test samples cannot tell apart what the methods' accuracies end at."""
+    """Return a sentence if the test samples cannot tell the methods' last accuracies apart, else nothing."""
     ends = [one.last.accuracy for one in result.methods if math.isfinite(one.last.accuracy)]
     last = result.dataset.removesuffix(" test)").rpartition(" ")[2].replace(",", "")
     if result.metrics[0] != "accuracy" or not last.isdigit() or len(set(ends)) < 2:
@@ -319,7 +319,7 @@ def rounds_csv(result: RunResult) -> str:
 
 
 def flat_record(record: RoundRecord) -> dict[str, Any]:
-    """Return a round's figures in one flat dict. An inner figure keeps its name or gets its dict's head."""
+    """Return a round's figures in one flat dict. An inner figure keeps its name or gets its dict's prefix."""
     heads = {"metrics": "", "personalised_metrics": "personalised_", "zone_shares": "share_"}
     heads["stage_seconds"] = "seconds_"
     flat: dict[str, Any] = {}

@@ -6,4 +6,4 @@ Methods and a task enter, :class:`ComparedRuns` leaves. Read ``runner.py`` first
 __all__ = ["DATASETS"]
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100")
-"""The names of the data sets, for those who check a name and need no torch."""
+"""Names of the data sets, available without importing torch."""

@@ -1,4 +1,4 @@
-"""What :func:`shieldfl.run` gives back, and experiment files, which put figures of papers beside it.
+"""What :func:`shieldfl.run` returns, and experiment files, which put figures of papers beside it.
 
 Methods stand side by side, for each seed, as figures, tables, files and models.
 """
@@ -63,16 +63,16 @@ class Spread(NamedTuple):
     """One figure over all seeds."""
 
     values: NDArray[np.float64]
-    """In the order of the seeds, (S,)."""
+    """The figure of each seed, in the order of the seeds, (S,)."""
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
+        """Mean over the seeds."""
         return float(np.mean(self.values))
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of a sample, of the seeds' values, NaN for one seed."""
+        """Sample standard deviation over the seeds; NaN for one seed."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
 
     @property
@@ -104,12 +104,12 @@ class MethodFigure(NamedTuple):
 
 
 def _of_round(attribute: str) -> Callable[[MethodResult], float]:
-    """A mean over the rounds after the first."""
+    """Return a reader of an attribute's mean over the rounds after the first."""
     return lambda method: fmean(getattr(record, attribute) for record in method.repeated_rounds)
 
 
 def _until_converged(figure: Callable[[RoundRecord], float]) -> Callable[[MethodResult], float]:
-    """A sum over the rounds until the run had converged; NaN where it has not."""
+    """Return a reader of a figure's sum over the rounds until convergence; NaN if there was none."""
 
     def read(method: MethodResult) -> float:
         until = method.converged_in_round
@@ -178,7 +178,7 @@ FIGURES = {
     ),
     "epsilon": MethodFigure("ε", attrgetter("last.epsilon"), epsilon_text),
 }
-"""By the name that experiment files give them."""
+"""Figures of a method's result, by their names in experiment files."""
 _OF_RUNS = {name: one for name, one in FIGURES.items() if name != "accuracy"}
 _OF_RUNS["seconds"] = FIGURES["round_seconds"]
 _HEADS = {"bytes_up": "bytes up", "bytes_down": "bytes down", "seconds": "time", "epsilon": "ε"}
@@ -193,9 +193,9 @@ class ComparedRuns:
 
     seeds: tuple[int, ...]
     runs: tuple[RunResult, ...]
-    """In the order of the seeds."""
+    """Result of each seed, in the order of ``seeds``."""
     models: Mapping[tuple[int, str], LastModels] = field(default_factory=dict, repr=False)
-    """By seed and method, the last models of a run that ended in this process."""
+    """Last models by seed and method, of runs that ended in this process."""
 
     def __str__(self) -> str:
         """Return :meth:`table`."""
@@ -203,12 +203,12 @@ class ComparedRuns:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Their names, in their order."""
+        """Names of the methods, in their order."""
         return tuple(method.method for method in self.runs[0].methods)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What models were measured by on the test set."""
+        """Names of what models were measured by on the test set."""
         return self.runs[0].metrics
 
     def figure(self, method: str, name: str) -> Spread:
@@ -223,8 +223,8 @@ class ComparedRuns:
             client and ``"seconds_to_convergence"``, NaN for a seed that had not converged; or another one of
             experiment files.
 
-        NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another
-        one.
+        A seed whose run of the method ended before its last round has NaN. Raises ParameterError for another
+        method or name.
         """
         if name not in self.metrics and name not in _OF_RUNS:
             known = ", ".join([*self.metrics, *_OF_RUNS])
@@ -403,7 +403,7 @@ class PaperFigure(Settings):
 
     @property
     def label(self) -> str:
-        """What is compared."""
+        """Name of what is compared."""
         label = FIGURES[self.figure].label
         return label if self.against is None else f"{label}: {self.against} / {self.method}"
 

@@ -26,8 +26,8 @@ _data, _federation, _folder = (
 class RunConfig(TrainingSettings):
     """Data, federation and local training. The defaults are SelectiveShield's tables but for the data set.
 
-    Raises ParameterError for values out of range, for more clients at least than there are, and where a run
-    is to go on and no checkpoint is named.
+    Raises ParameterError for values out of range, for ``min_clients`` above ``clients``, and for a run to
+    resume without a checkpoint.
     """
 
     dataset: Annotated[str, _data("Data set. All but digits are read from files.", choices=DATASETS)] = (

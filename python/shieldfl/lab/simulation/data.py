@@ -2,9 +2,9 @@
 
 By name there are scikit-learn's digits, and local folders of MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100.
 Nothing is downloaded. Pixels are scaled to [0, 1], then normalised per channel with fixed numbers: mean and
-standard deviation of the published training set, to four digits, whatever files were found. What is computed
-from the samples at hand would tell of each of them, and no noise covers it. A partition is the same every
-time for a seed.
+standard deviation of the published training set, to four digits, whatever files were found. Numbers computed
+from the samples at hand would tell of each of them, and no noise covers that. A seed always gives the same
+partition.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["DATASETS", "Dataset", "load_dataset", "read_cifar", "read_idx"]
 
 ByteArray = npt.NDArray[np.uint8]
 _Samples = tuple[ByteArray, ByteArray]
-"""Images (N, channels, height, width) and labels."""
+"""Images (N, channels, height, width) and labels (N,), both uint8."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Dataset:
 
     Attributes
     ----------
-    name : one of :data:`DATASETS`, or the user's.
+    name : one of :data:`DATASETS`, or the name of a user's task.
     description : title and sizes; says "subset" where the files hold fewer samples than the published set.
     classes : labels are 0 to classes - 1; 0 where targets are no classes.
     train_features, test_features : float32 tensors (N, channels, height, width), normalised; of a user's
         data, float32 or int64, (N, ...).
     train_labels, test_labels : int64 tensors (N,); of a user's data, targets (N, ...), float32 or int64.
-    feature_range : pair of float32 tensors (channels, 1, 1), what the darkest and the brightest pixel there
-        can be become: public, whatever the samples hold. None where nobody has said so of a user's data.
+    feature_range : pair of float32 tensors (channels, 1, 1), the values of the darkest and brightest possible
+        pixel: public, whatever the samples hold. None for a user's data, whose range is unknown.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Dataset:
 def check_alike(
     given: tuple[torch.Tensor, torch.Tensor], features: torch.Tensor, targets: torch.Tensor, what: str
 ) -> None:
-    """Raise ParameterError for samples that are not like those that are trained on."""
+    """Raise ParameterError for samples with another shape or dtype than the training samples."""
     for one, other, kind in zip(given, (features, targets), ("features", "targets"), strict=True):
         if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
             raise ParameterError(
@@ -92,10 +92,10 @@ class _Source:
     sizes: tuple[int, int]
     full_scale: int
     channels: tuple[tuple[float, float], ...]
-    """Mean and standard deviation of each."""
+    """Mean and standard deviation of each channel, of pixels in [0, 1]."""
     folders: tuple[str, ...]
     read: Callable[[Path], tuple[_Samples, _Samples]]
-    """Returns what is trained on, and what is measured on."""
+    """Function of a folder that returns the training samples and the test samples."""
 
     def normalised(self, images: ByteArray) -> torch.Tensor:
         """Map bytes to floats, by one table per channel; some images at a time, which stay in the cache."""
@@ -105,7 +105,7 @@ class _Source:
             table = ((levels - mean) / deviation).astype(np.float32)
             for first in range(0, len(images), _AT_ONCE):
                 some = slice(first, first + _AT_ONCE)
-                # The table is of all bytes: nothing is clipped, but any other mode buffers what it writes.
+                # The table has every byte: nothing is clipped, but any other mode buffers what it writes.
                 np.take(table, images[some, channel], out=normalised[some, channel], mode="clip")
         return torch.from_numpy(normalised)
 
@@ -485,7 +485,7 @@ def check_synthetic_samples(
 
 
 def fitted_samples(dataset: Dataset, demand: SyntheticDemand, fit: Callable[..., Any]) -> Any:
-    """Return what ``fit``, as :func:`fit_synthetic_data`, makes of a data set's samples for such a demand."""
+    """Return what ``fit``, as :func:`fit_synthetic_data`, makes of a data set's samples for a demand."""
     return fit(
         dataset.train_features,
         dataset.train_labels,
@@ -500,7 +500,7 @@ def fitted_samples(dataset: Dataset, demand: SyntheticDemand, fit: Callable[...,
 def synthetic_shares(
     method: Method, account: Account, dataset: Dataset, clients: int, seed: int, given: LabelledSamples | None
 ) -> list[LabelledSamples | None]:
-    """Return them by client, and charge what is made. Raises RangeError where noise hides every class."""
+    """Return clients' synthetic samples, charge new ones. Raises RangeError if noise hides every class."""
     demand = method.synthetic_demand
     if demand is None:
         return [None] * clients

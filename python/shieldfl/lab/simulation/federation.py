@@ -1,6 +1,6 @@
 """The embedded federation: one method's roles, messages as the bytes they would be, and where clients train.
 
-They train one after another in this process, or beside each other in copies of it.
+Clients train one after another in this process, or beside each other in copies of it.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def training_device(name: str) -> torch.device:
 
 
 _WORTH_SHARING = 50_000_000
-"""Products of a batch's forward pass that are worth a second thread.
+"""Multiplications in a batch's forward pass from which a second thread is worth it.
 
 With the backward pass, they take some 5 ms on one core.
 
-torch's threads meet after every operation, of which a step has dozens, and wait for the slowest: on a machine
-that also does other things, for one that does not run.
+torch's threads meet after every operation, dozens of times in a step, and wait for the slowest. On a busy
+machine that may be a thread which is not running.
 """
 
 
@@ -105,25 +105,25 @@ def forward_products(model: nn.Module, features: torch.Tensor) -> int:
 
 
 def leaves_alone(model: nn.Module, objective: Objective) -> tuple[bool, bool]:
-    """Say whether training changes only parameters and float buffers, and whether only parameters."""
+    """Return whether training changes parameters and float buffers alone, and whether parameters alone."""
     known, buffers = objective == Objective() and has_known_modules(model), list(model.buffers())
     return known and all(one.is_floating_point() for one in buffers), known and not buffers
 
 
 _MOST_BYTES = 256 * 2**20
-"""Of vectors that trainings under way may have: further clients wait until one has ended."""
+"""Most bytes of the vectors of running trainings; further clients wait until one has ended."""
 _MOST_TRAININGS = 128
 _NICENESS = 5
-"""Below the first process: on as many cores as there are copies, what feeds them has to come first."""
+"""Niceness added to copies, so that the first process, which feeds them, gets its core first."""
 _SENT_APART = np.zeros(0, np.float32)
-"""Stands for a vector that travels through shared memory."""
+"""Placeholder of a vector that travels through shared memory."""
 
 
 def can_copy_process() -> bool:
-    """Say whether this process can have copies that train.
+    """Return whether this process can have copies that train.
 
-    Where the system's fork is safe, in no copy itself, and without an accelerator: once torch has begun a
-    thread for one, gradients are refused in copies.
+    It can if the system's fork is safe, it is no copy itself, and there is no accelerator: once torch has
+    begun a thread for one, gradients are refused in copies.
     """
     if sys.platform != "linux" or current_process().daemon:
         return False
@@ -133,9 +133,9 @@ def can_copy_process() -> bool:
 class Trained(NamedTuple):
     client: int
     outcome: LocalUpdate | RangeError
-    """Its vectors may be written over when it has been told."""
+    """Trained update, or why there is none; its vectors may be overwritten after ``tell`` was called."""
     loss: float
-    """Mean of the last epoch; NaN beside a RangeError."""
+    """Mean loss of the last epoch; NaN with a RangeError."""
     seconds: dict[str, float]
 
 
@@ -149,15 +149,15 @@ def _train(trainer: LocalTrainer, client: int, start: StartingPoint, seed: int) 
 
 
 class ClientTraining:
-    """Lets clients train and tells of each that has, in this process or several at a time beside it.
+    """Trains clients, in this process or several at a time beside it, and tells of each result.
 
-    With several processes, each is a copy of this one from when the first client began (fork): samples, model
-    and settings are there without being copied or sent. Vectors travel through memory that all share. What
-    training leaves on a model beside parameters and buffers stays in the copy; so it is for models that keep
-    nothing else. Whichever process trains a client, it computes the same.
+    Each of several processes is a copy of this one from when the first client began (fork): samples, model
+    and settings are there without being copied or sent. Vectors travel through memory that all share.
+    Anything that training leaves on a model besides parameters and buffers stays in the copy; so several
+    processes are for models that keep nothing else. Every process computes the same for a client.
 
-    ``tell`` is called with what each client's training came to, while :meth:`begin` or a wait runs, in this
-    thread. ``processes`` says how many train at a time; 1 for this process alone.
+    ``tell`` is called with each client's result, while :meth:`begin` or a wait runs, in this thread.
+    ``processes`` says how many train at a time; 1 for this process alone.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ class ClientTraining:
         self._count = processes
         self._pool: ProcessPoolExecutor | None = None
         self._vectors: list[list[FloatVector]] = []
-        """Of each place the start's parameters and buffers, and the result's with scores."""
+        """For each place, the start's parameters and buffers, and the result's, with scores."""
         self._free: list[int] = []
         self._running: dict[int, tuple[int, Future[tuple[Trained, set[str]]]]] = {}
-        """By client, the oldest first: its place, and what it comes to."""
+        """Place and future result of each training under way, by client number, the oldest first."""
         self._waited = self._trained = 0.0
 
     def begin(self, client: int, start: StartingPoint, seed: int) -> None:
@@ -208,7 +208,7 @@ class ClientTraining:
         parameters, buffers = first.parameters.size, first.buffers.size
         width = 3 * parameters + 2 * buffers
         count = max(1, min(len(self._trainers), _MOST_BYTES // (4 * width + 1), _MOST_TRAININGS))
-        # Of no file: nothing of it is left behind, and its pages are there when they are written to.
+        # Not in a file: nothing is left behind, and pages take memory only once they are written to.
         memory = np.frombuffer(mmap.mmap(-1, max(1, 4 * count * width)), np.float32, count * width)
         ends = np.cumsum([parameters, buffers, parameters, buffers])
         self._vectors = [np.split(row, ends) for row in memory.reshape(count, width)]
@@ -268,7 +268,7 @@ def _ended_by_itself() -> ParameterError:
 
 
 _IN_COPY: list[tuple[Sequence[LocalTrainer], list[list[FloatVector]]]] = []
-"""In a copy alone: what it trains by, and the memory that it shares."""
+"""Trainers and shared memory of a copy; empty in the first process."""
 
 
 def _begin_copy(trainers: Sequence[LocalTrainer], vectors: list[list[FloatVector]]) -> None:
@@ -280,7 +280,7 @@ def _begin_copy(trainers: Sequence[LocalTrainer], vectors: list[list[FloatVector
 
 
 def end_with_parent() -> None:
-    """Wait until whoever began this process is gone, and end it then."""
+    """Wait until the process that began this one is gone, and end this one then."""
     parent = parent_process()
     assert parent is not None
     parent.join()
@@ -307,9 +307,9 @@ _MOST_DRAWS = 10_000
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
 
-    Clients' steps run one after another in this process; where they train, others' steps go on. Totals that
-    all clients open alike are opened once; the seconds of it count for each client. What a client's messages
-    of a round were made of is let go with the round's end: memory is that of the clients of one round.
+    Clients' steps run one after another in this process; while they train, others' steps run. Totals that all
+    clients open alike are opened once; these seconds count for each client. After a round the material of
+    its messages is freed, so that memory is needed for the clients of one round.
 
     Parameters
     ----------
@@ -317,12 +317,12 @@ class EmbeddedFederation(EmbeddedRoles):
     trainers : one for each of the plan's clients, in ``processes`` beside this one, see
         :class:`ClientTraining`.
     seed : makes sampling and training repeatable.
-    layout : of the model, so that an update that is refused names the tensor; None where it is not known.
+    layout : the model's layout, so that a refused update names the tensor; None if it is not known.
     account : takes the roles' reports; None for a new one of the method's.
-    kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next
+    kept : what :meth:`parts` returned in another process, and the key; resumes with the round that came next
         there.
     clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on
-        which rounds it was in: then the account is told of whom clients are drawn.
+        which rounds it was in; then the account is told how many clients are drawn from.
     """
 
     def __init__(
@@ -357,9 +357,9 @@ class EmbeddedFederation(EmbeddedRoles):
         self._seed = seed
         self._layout = layout
         self._losses: dict[int, float | None] = {}
-        """Of the round's clients, in their order; None for one without."""
+        """Loss of each of the round's clients, by client number in their order; None if there is none."""
         self._saved_seconds = 0.0
-        """Of the round, see :attr:`RoundTraffic.saved_seconds`."""
+        """Seconds of the round that :attr:`RoundTraffic.saved_seconds` describes."""
         self._refused: dict[int, RangeError] = {}
         self._driver = RoundDriver(method, self.authority, self.aggregator, self, self.account)
         self._drawn_from = len(trainers) if clients_keep_nothing else None
@@ -375,7 +375,7 @@ class EmbeddedFederation(EmbeddedRoles):
                 generator.bit_generator.state = json.loads(bytes(parts[name]))
 
     def parts(self, key: bytes) -> Message:
-        # Of 128 bits, which only JSON writes as they are.
+        # Numbers of 128 bits, which only JSON writes as they are.
         draws = {name: json.dumps(one.bit_generator.state).encode() for name, one in self._draws.items()}
         return Message({**super().parts(key), "newest": Message.from_number(self._newest), **draws})
 
@@ -387,11 +387,11 @@ class EmbeddedFederation(EmbeddedRoles):
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
         """Draw each client with the same probability.
 
-        Draw again when too few came, which is charged, or too many.
+        A draw of too few is charged and repeated; a draw of too many is repeated.
 
-        Of too many nothing is charged, since nothing is sent: how many came follows from no data, and among
-        those of one number all sets stay alike. A charge of so many would stand for more noise than a round
-        has.
+        A draw of too many is not charged, since nothing is sent: its number of clients follows from no data,
+        and all sets of one number stay equally likely. A charge of so many would stand for more noise than a
+        round has.
 
         Raises ConvergenceError after 10,000 draws: such a federation would never start a round.
         """
@@ -410,7 +410,7 @@ class EmbeddedFederation(EmbeddedRoles):
         )
 
     def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:
-        """Draw who leaves the round, and before which phase: each with the same probability, any phase alike.
+        """Draw who leaves the round, and before which phase: all clients and phases are equally likely.
 
         In every method the same clients leave.
         """
@@ -441,10 +441,10 @@ class EmbeddedFederation(EmbeddedRoles):
             self._newest = next(iter(traffic.finished), self._newest)
             return traffic
         except BaseException:
-            self.close()  # who trains yet does so for nothing
+            self.close()  # clients that still train do so for nothing
             raise
         finally:
-            # Also what left in a round that something stopped.
+            # Also what left clients in a round that was stopped.
             self.report_to(self.account)
             for index in participants:
                 self.clients[index].forget_round()
@@ -457,7 +457,7 @@ class EmbeddedFederation(EmbeddedRoles):
         message_of: Callable[[int], Message],
     ) -> None:
         self._losses, self._refused, self._saved_seconds = dict.fromkeys(clients), {}, 0.0
-        self._training.take_saved()  # of a round that something stopped
+        self._training.take_saved()  # of a round that was stopped
         for index in clients:
             model = message_of(index)
             with self.account.clock.stage("merge"):
@@ -504,7 +504,7 @@ class EmbeddedFederation(EmbeddedRoles):
             self._charge(stage)
 
     def _charge(self, stage: str) -> None:
-        """Count the seconds that a client of its own machine would take for what another one here opened."""
+        """Count the seconds that a client's own machine would take for what another client opened here."""
         saved = self._shared.take_saved()
         self.account.clock.add({stage: saved})
         self._saved_seconds += saved

@@ -1,4 +1,4 @@
-"""One method's run: its federation by round, what each round measured, and the models that it ends with."""
+"""One method's run: its federation by round, what each round measured, and its last models."""
 
 from __future__ import annotations
 
@@ -49,15 +49,18 @@ _Figures = dict[str, float]
 
 
 _Measured = tuple[_Figures, npt.NDArray[np.float64] | None]
-"""The figures and, by class, the share of test samples that a model classifies right; NaN without samples."""
+"""Figures of a model, and its accuracy on each class, (classes,).
+
+The accuracy on a class without test samples is NaN. None stands for no accuracy by class.
+"""
 
 
 class Evaluation:
-    """Measures models on a test set; those of a round that the round before had too are not measured again.
+    """Measures models on a test set; models that the round before had too are not measured again.
 
-    The model is overwritten. The test set is on its device. ``label_shares`` has of each client's data the
-    share of each class, (clients, classes), for :meth:`matched_accuracy`; None where targets are no classes,
-    or something else than the accuracy is measured.
+    The model is overwritten. The test set is on its device. ``label_shares`` is the share of each class in
+    each client's data, (clients, classes), for :meth:`matched_accuracy`; None if targets are not classes, or
+    something else than the accuracy is measured.
     """
 
     def __init__(
@@ -75,23 +78,23 @@ class Evaluation:
         if label_shares is not None:
             self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
             self._own_classes = [(held := np.flatnonzero(own), own[held]) for own in label_shares]
-            """Of each client's data the classes, and their shares."""
+            """Classes in each client's data, and their shares."""
         self._digests: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
-        """The digests of the models measured last, by address: one that all clients have is read once.
+        """Digest and model by the addresses of its vectors, so that a model of all clients is read once.
 
-        Each model stands beside its digest, so that no other one comes to lie at its address.
+        The model beside the digest stays in memory, so that no other one takes its address.
         """
         self._known: dict[bytes, _Measured] = {}
-        """By the digest of a model: those of this round and the one before."""
+        """Figures of the models of the last round that was measured, by digest."""
         self._newest: frozenset[bytes] = frozenset()
         """Digests of all models of the newest round."""
         self.changed_nothing = False
-        """Whether these are those of the round before."""
+        """Whether the models of the newest round are those of the round before."""
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
-        """Return of each group of one round's models every figure as a mean over them.
+        """Return, for each group of one round's models, the mean of every figure over the group.
 
-        None for a group without any.
+        A group without models has no figures.
         """
         self._digests = {}
         found: dict[bytes, _Measured] = {}
@@ -114,7 +117,7 @@ class Evaluation:
         self._newest = frozenset(map(self._digest, points))
 
     def _digest(self, point: StartingPoint) -> bytes:
-        """Return what two models have in common only where they are the same: their sizes are the run's."""
+        """Return a digest that only equal models share; all models of a run have the same sizes."""
         place = address_of(point.parameters), address_of(point.buffers)
         if place not in self._digests:
             digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
@@ -157,7 +160,7 @@ class LastModels:
     module: nn.Module
     of_all: StartingPoint | None
     of_clients: Mapping[int, StartingPoint]
-    """Each client's merged model; a client that no cluster has taken in has none."""
+    """Merged model of each client, by client number, without clients that no cluster has taken in."""
     clusters: Mapping[int, int]
     clients: int
 
@@ -217,9 +220,9 @@ _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0
 
 
 class MethodRun:
-    """One method of a run; with ``kept`` it goes on where another process stood.
+    """One method of a run; with ``kept`` it resumes where another process stopped.
 
-    ``federation`` is the class of what moves its messages, for whoever looks at them; None for an embedded
+    ``federation`` is the class that moves its messages, for callers that look at them; None for an embedded
     one. Where it changes no figure, clients train in ``processes`` beside this one.
     """
 
@@ -290,7 +293,7 @@ class MethodRun:
             config.seed,
             weights=weights,
             threads=config.threads,
-            # Not secret: whoever knows the seed can repeat the run.
+            # Not secret: anybody who knows the seed can repeat the run.
             shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
             layout=update_layout(model),
             account=self._account,
@@ -301,9 +304,9 @@ class MethodRun:
         merged = [initial.starting_point()] if kept is None else self._merged()[1]
         self._evaluation.begin_from(merged if kept is None else [*merged, *self._global_points(merged)])
         self.records: list[RoundRecord] = [] if kept is None else kept.records
-        """Of the rounds that are finished."""
+        """Records of the finished rounds."""
         self.round_number = min(len(self.records) + 1, config.rounds)
-        """Of the round that runs."""
+        """Number of the current round."""
         if kept is not None:
             for trainer, kinds in zip(self._trainers, kept.trained, strict=True):
                 trainer.kinds.update(kinds)
@@ -323,9 +326,10 @@ class MethodRun:
         on_round: Callable[[str, RoundRecord], None] | None,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run all rounds, or those before noise or a learning rate made one impossible: other methods go on.
+        """Run all rounds, or those before one that noise or a learning rate made impossible.
 
-        ``keep`` is called after each round, before ``on_round``, which is told of the rounds before, too.
+        In that case other methods still run. ``keep`` is called after each round, before ``on_round``, which
+        is first called for earlier rounds.
         """
         config, records = self._config, self.records
         if on_round is not None:
@@ -404,7 +408,7 @@ class MethodRun:
         stayed = Note(_CHANGED_NOTHING, counts=(int(self._evaluation.changed_nothing), 1))
         self._account.take(Report(notes=(stayed,)))
         spent = self._account.spent()
-        # Also of those who left after they had sent something.
+        # Also of clients that left after they had sent something.
         stated = [self.federation.clients[index].disclosure for index in traffic.senders]
         shares = [one.shares() for one in stated if one.kept.count < one.kept.size]
         count = traffic.participants
@@ -451,9 +455,9 @@ class MethodRun:
         ]
 
     def _global_points(self, merged: Sequence[StartingPoint]) -> list[StartingPoint]:
-        """Return the global model, with each client's buffers where these are its own.
+        """Return the global model, with each client's buffers if these are its own.
 
-        None where there is none.
+        The list is empty if there is no global model.
         """
         message = self.federation.model
         if "parameters" not in message:

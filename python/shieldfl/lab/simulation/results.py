@@ -15,62 +15,70 @@ from shieldfl.array_view import as_count
 from shieldfl.errors import DataError, ParameterError
 
 STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
-"""What a round's seconds are split into, in the order of a round. Client stages are sums over the clients."""
+"""Stages that a round's seconds are split into, in order. Client stages are sums over the clients."""
 ZONES = ("encrypted", "personalised", "noise", "clear")
-"""The keys of ``RoundRecord.zone_shares``, most protected first."""
+"""Keys of ``RoundRecord.zone_shares``, most protected first."""
 
 
 @dataclass(frozen=True)
 class RoundRecord:
     round: int
-    """From 1."""
+    """Number of the round, from 1."""
     participants: int
     dropped: int
-    """Clients that began the round and left it.
+    """Number of clients that began the round and left it.
 
-    Where ``participants`` is 0 it was given up: the model stayed.
+    If ``participants`` is 0, the round was given up and the model stayed.
     """
     loss: float
-    """Mean over the clients that trained of their loss in the last local epoch."""
+    """Mean loss in the last local epoch, over the clients that trained."""
     accuracy: float
-    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the
-    clients. NaN where the task is measured by something else."""
-    personalised_accuracy: float
-    """Mean over all clients of their merged models on the test set.
+    """Accuracy of the global model on the test set, in [0, 1]; NaN if the task is measured otherwise.
 
-    Equals ``accuracy`` without personalisation.
+    It is a mean over the clients if clusters have their own models or buffers stay with the clients.
+    """
+    personalised_accuracy: float
+    """Mean accuracy of all clients' merged models on the test set, in [0, 1].
+
+    It equals ``accuracy`` without personalisation.
     """
     zone_shares: dict[str, float]
-    """Share of the parameters in each of :data:`ZONES`, summing to 1; a mean over the clients that went
-    through the whole round. ``noise`` is what is sent with noise added, ``clear`` what is sent as it is; what
-    is not sent is ``personalised``."""
+    """Share of the parameters in each of :data:`ZONES`, summing to 1.
+
+    It is a mean over the clients that sent values. ``noise`` is sent with noise added, ``clear`` is sent as
+    it is, ``personalised`` is not sent.
+    """
     stage_seconds: dict[str, float]
     bytes_up: float
     bytes_down: float
     epsilon: float
-    """The epsilon spent so far: infinite if nothing bounds what was shown, NaN if all of it is encrypted."""
+    """Epsilon spent so far: infinite if nothing bounds what was shown, NaN if all of it is encrypted."""
     epsilon_of_noise: float
-    """What the noise alone was charged so far, whatever else was shown; NaN without noise. Where noise of K
-    clients counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the paper's
-    eq. 22."""
+    """Epsilon that the noise alone was charged so far, whatever else was shown; NaN without noise.
+
+    Where noise of K clients adds up, it counts a single client's noise, of multiplier sigma: in
+    SelectiveShield the paper's eq. 22.
+    """
     epsilon_if_participants_true: float
-    """The same with multiplier sigma * sqrt(K), for the number K of participants that the server stated.
+    """As ``epsilon_of_noise``, with multiplier sigma * sqrt(K) for the K participants that the server stated.
 
     It holds only if K was true. It equals ``epsilon_of_noise`` where the method has one figure.
     """
     seconds: float
-    """Wall-clock time, evaluation excluded.
+    """Wall-clock seconds of the round, without evaluation.
 
-    A total that clients open counts for each, though it is opened once.
+    What runs once for all clients, or in parallel, such as opening a total, counts for each client.
     """
     matched_accuracy: float = math.nan
-    """Mean over all clients of their merged models on test data of each one's own label distribution; NaN
-    where targets are no classes, or the test set lacks one."""
+    """Mean accuracy of clients' merged models, each on test data of its client's label distribution.
+
+    NaN if targets are not classes, the task is measured otherwise, or the test set lacks a class of a client.
+    """
     metrics: dict[str, float] = field(default_factory=dict)
-    """What else the global model was measured by on the test set, under the user's names."""
+    """Further figures of the global model on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)
     epsilon_if_participation_hidden: float = math.nan
-    """The epsilon spent so far against those alone who see global models and how many clients take part.
+    """Epsilon spent so far against those alone who see global models and how many clients take part.
 
     They do not see which clients take part. It is NaN where nothing is proved of that.
     """
@@ -93,32 +101,32 @@ class MethodResult:
     method: str
     settings: dict[str, Any]
     parameters: int
-    """How many parameters it trains: fewer than the model has where it freezes or factorises layers."""
+    """Number of trained parameters: fewer than the model has if the method freezes or factorises layers."""
     delta: float
     rounds: list[RoundRecord] = field(default_factory=list)
     seconds: float = 0.0
-    """Wall-clock time of all rounds, evaluation and set-up excluded."""
+    """Wall-clock seconds of all rounds, without evaluation and set-up."""
     notes: list[str] = field(default_factory=list)
-    """What a reader must know: first what epsilon counts, then such as a fallback."""
+    """Notes that a reader needs: first what epsilon counts, then others such as a fallback."""
     averaging_window: int = 10
     privacy_unit: str | None = None
-    """Whose contribution epsilon hides, ``"client"`` or ``"sample"``; None where no setting adds noise."""
+    """Unit whose contribution epsilon hides, ``"client"`` or ``"sample"``; None if no setting adds noise."""
     privacy_adversary: str | None = None
     privacy_neighbours: str | None = None
-    """Between which two runs: the relation that is proved."""
+    """The two neighbouring runs that the proof compares, in words; None if no setting adds noise."""
     aggregator_sees: str = ""
     readable_parts: list[str] = field(default_factory=list)
-    """What became readable without noise beside values of updates, such as a mask."""
+    """Names of what became readable without noise besides values of updates, such as a mask."""
 
     training: str = ""
-    """How it trains. Methods with the same text here train alike, so their training can be timed together."""
+    """How the method trains; methods with the same text train alike, so their training is timed together."""
     alternates: bool = False
-    """Whether kinds of rounds alternate, so that the first is like some of the later ones."""
+    """Whether kinds of rounds alternate, so that the first round is like some of the later ones."""
     scheme: str | None = None
-    """By which updates are encrypted, with its packing; None for a method without keys."""
+    """Encryption scheme of updates, with its packing; None for a method without keys."""
     opened_by: str = "nobody"
     setup_seconds: float = 0.0
-    """Wall-clock time until the first round: making the model, keys and clients."""
+    """Wall-clock seconds until the first round: making the model, keys and clients."""
 
     @property
     def last(self) -> RoundRecord:
@@ -126,13 +134,13 @@ class MethodResult:
 
     @property
     def best_accuracy(self) -> float:
-        """That of the round in which it was largest, in [0, 1]; NaN where one is."""
+        """The largest accuracy of a round, in [0, 1]; NaN if a round has NaN."""
         accuracies = [record.accuracy for record in self.rounds]
         return math.nan if any(map(math.isnan, accuracies)) else max(accuracies)
 
     @property
     def repeated_rounds(self) -> list[RoundRecord]:
-        """All but the first, which also sets up; all, where kinds of rounds alternate or there is one."""
+        """All rounds but the first, which also sets up; all rounds if kinds alternate or there is one."""
         return self.rounds if self.alternates or len(self.rounds) == 1 else self.rounds[1:]
 
     @property
@@ -143,7 +151,7 @@ class MethodResult:
 
     @property
     def hidden_share(self) -> float:
-        """Of all values that were sent, the encrypted share; NaN where none were."""
+        """The encrypted share of all values that were sent; NaN if none were."""
         encrypted, noised, clear = map(self.zone_share, ("encrypted", "noise", "clear"))
         sent = encrypted + noised + clear
         return encrypted / sent if sent > 0.0 else math.nan
@@ -156,11 +164,11 @@ class MethodResult:
 
 
 def averaging_window(ratio: Fraction | None) -> int:
-    """Return the rounds that the accuracy is averaged over to say when it has converged.
+    """Return the number of rounds that the accuracy is averaged over to tell convergence.
 
     8 for Alt-FL's interleaving ratios 1/4 and 3/4, 10 for all others and for methods that do not interleave
-    (None): for the paper's ratios a whole number of periods, so that both kinds of rounds weigh alike in
-    every average.
+    (None). For the paper's ratios this is a whole number of periods, so that both kinds of rounds weigh alike
+    in every average.
     """
     return 8 if ratio in (Fraction(1, 4), Fraction(3, 4)) else 10
 
@@ -196,29 +204,29 @@ def converged_at(accuracies: Sequence[float], window: int = 10) -> int | None:
 class Timing:
     """One method's costs. Means over ``MethodResult.repeated_rounds``; seconds add up the clients.
 
-    Training is timed once for all methods that train alike: what differs between them is noise of the
-    machine, and it would drown what protection costs. What happens once, such as making keys, is not averaged
-    in.
+    Training is timed once for all methods that train alike: differences between them are noise of the
+    machine, which would hide the cost of protection. One-time work, such as making keys, is left out of the
+    means.
     """
 
     trained_alike: tuple[str, ...]
     train_seconds: float
-    """The median over ``trained_alike`` of a round's training."""
+    """Seconds of training in a round, the median over ``trained_alike``."""
     stage_seconds: dict[str, float]
     protection_seconds: float
-    """All that a round takes but for training; in a method without protection, plain averaging."""
+    """Seconds of a round without training; in a method without protection, of plain averaging."""
     setup_seconds: float
-    """Once: making keys and clients, and what the first round takes beyond later ones, without training."""
+    """Seconds of making keys and clients, and of the first round beyond later ones, without training."""
     bytes_up: float
     bytes_down: float
     setup_bytes_up: float
     setup_bytes_down: float
     first_round_apart: bool
-    """Whether there were later rounds to tell the first from; else it is all that there is."""
+    """Whether there are later rounds; if not, means are of the first round with its one-time costs."""
     other_seconds: float
-    """What no stage is charged for, such as messages on their way down."""
+    """Seconds of a round that no stage is charged for, such as messages on their way down."""
     round_seconds: float
-    """A whole round, with the training that was timed together."""
+    """Seconds of a whole round, with ``train_seconds`` for its training."""
 
 
 def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
@@ -259,7 +267,7 @@ def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
 
 
 NO_RUN = "this is no run: give what `shieldfl run --json FILE` wrote, read by json"
-"""What is wrong with other files."""
+"""Message about a file that is not a run's JSON."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +276,7 @@ class Interruption:
 
     method: str
     round: int
-    """Which was not finished, or just so; 0 is before a method's first, where there was an error."""
+    """Round that was under way or just finished; 0 if an error came before the method's first round."""
     not_begun: tuple[str, ...]
     error: str | None = None
 
@@ -287,11 +295,11 @@ class RunResult:
     parameters: int
     methods: list[MethodResult] = field(default_factory=list)
     metrics: tuple[str, ...] = ("accuracy",)
-    """What models are measured by; the first stands for a model where there is room for one figure."""
+    """Names of what models are measured by; the first one is shown where there is room for one figure."""
     interrupted: Interruption | None = None
-    """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
+    """Where the run was stopped; some methods then have fewer rounds, or are missing. None if it ended."""
     audit: dict[str, Any] | None = None
-    """What attacks on federations of the same methods got, as ``AuditResult.to_json`` says it."""
+    """Result of attacks on federations of the same methods, as ``AuditResult.to_json`` returns it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
@@ -329,12 +337,12 @@ def _number(value: Any) -> Any:
 @dataclass(frozen=True)
 class EndedRuns:
     result: RunResult
-    """Of the seed that ran: its methods have a round at least; ``interrupted`` says where it stood."""
+    """Result of the seed that ran: each method has at least one round, and ``interrupted`` is set."""
     earlier: tuple[RunResult, ...] = ()
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C while methods ran: ``ended`` has what was finished by then; so have the attributes."""
+    """Ctrl-C while methods ran: ``ended``, or ``result`` and ``earlier``, has what was finished by then."""
 
     def __init__(self, ended: EndedRuns) -> None:
         super().__init__(str(ended.result.interrupted))

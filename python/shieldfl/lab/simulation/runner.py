@@ -51,7 +51,7 @@ from shieldfl.rounds.plan import FederationPlan
 __all__ = ["config_of_seed", "describe_environment", "planned_method", "run", "run_seeds"]
 
 Told = Callable[[int, str, RoundRecord], None]
-"""Is called with the seed, the method's name and its record after each round."""
+"""Callback after each round, with the seed, the method's name and the round's record."""
 
 
 def run(
@@ -72,7 +72,7 @@ def run(
         another of :data:`shieldfl.lab.simulation.DATASETS`; or ``"module:name"`` of a task.
     methods : a name, or several, of ``shieldfl.methods.registry.method_names()``.
     seeds : one or several; each is a run of all methods with a partition, initial model and order of samples
-        of its own, the same for all methods. Never of noise or keys.
+        of its own, the same for all methods. They are never seeds of noise or keys.
     settings : of methods, by name: ``{"selective-shield": {"noise_multiplier": 0.5}}``.
     synthetic : features and targets for methods that train on synthetic data, as the task's own data are
         given.
@@ -83,7 +83,7 @@ def run(
 
     Raises ParameterError for what does not fit together, DataError, RangeError where training diverges, and
     RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the
-    seeds before. Of any other of shieldfl's errors that ends a run that has begun, ``ended`` has both.
+    seeds before. If another error of shieldfl ends a run that has begun, its ``ended`` has both.
     """
     if isinstance(task, str) and ":" in task:
         task, config = load_task(task), {**config, "task": task}
@@ -111,10 +111,10 @@ def run_seeds(
     task: Task | None = None,
     on_round: Told | None = None,
 ) -> ComparedRuns:
-    """Do what :func:`run` does, whose settings are read already; the config's own seed stands for none.
+    """Do what :func:`run` does, with settings already read; the config's own seed is not used.
 
-    Where a run goes on from a checkpoint, ``on_round`` is first called for the rounds that it had before.
-    ``synthetic`` may be None where the config names some, or for some to be made.
+    If a run resumes from a checkpoint, ``on_round`` is first called for its earlier rounds. ``synthetic`` may
+    be None if the config names a file, or if synthetic data are to be made.
     """
     seeds = tuple(as_unsigned(seed, "a seed") for seed in seeds)
     if not seeds or len(set(seeds)) < len(seeds):
@@ -152,7 +152,7 @@ def run_seeds(
 
 
 def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunConfig:
-    """Return what one of several seeds is run by: where there are several, each has a folder of its own."""
+    """Return the configuration of one seed; with several seeds, each has a folder of its own."""
     if len(seeds) == 1:
         return config if seed == config.seed else replace(config, seed=seed)
     folder, checkpoint = (
@@ -160,7 +160,7 @@ def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunCon
         for place in (config.folder, config.checkpoint)
     )
     if folder is not None and config.checkpoint == str(Path(config.folder or "") / "checkpoint"):
-        checkpoint = str(Path(folder) / "checkpoint")  # in the seed's folder, as that of a run of one seed is
+        checkpoint = str(Path(folder) / "checkpoint")  # in the seed's folder, as in a run of one seed
     # A seed that had not begun when the run was cut off begins now.
     goes_on = config.resume and checkpoint is not None and RunFolder(Path(checkpoint)).is_begun
     return replace(config, seed=seed, folder=folder, checkpoint=checkpoint, resume=goes_on)
@@ -198,17 +198,17 @@ class _SeedRun:
         self._on_round = on_round
         self._checkpoint: Checkpoint | None = None
         self._own: dict[str, str] = {}
-        """What makes a user's task the same one."""
+        """Digests and names that identify a user's task, by what they are about; empty without a task."""
         self._place = 0
-        """Of the method that runs, among the names."""
+        """Index of the current method in the names."""
         self._run: MethodRun | None = None
         self._round = 0
-        """Of a method that is no run yet, or no longer; 0 before any of them."""
+        """Round of a method that has not begun or has ended; 0 before the first method."""
         self._seconds = dict.fromkeys(names, 0.0)
-        """Of each method's set-up."""
+        """Seconds of set-up, by method."""
         self._written: WrittenRun | None = None
         self._result: RunResult | None = None
-        """All that was finished; None until the methods fit the data."""
+        """Results that were finished; None until the methods fit the data."""
 
     def prepare(self, task: Task | None) -> None:
         config = self._config
@@ -304,7 +304,7 @@ class _SeedRun:
             self._checkpoint.keep_round(result.methods, run.name, kept)
 
     def ended(self, result: RunResult, run: MethodRun) -> LastModels:
-        """Add to the result what a method comes to, and return its newest models."""
+        """Add a method's result to the run's, and return its newest models."""
         finished, models = run.result(self._seconds[run.name]), run.last_models()
         if self._checkpoint is not None:
             self._checkpoint.keep_finished([*result.methods, finished])
@@ -330,7 +330,7 @@ class _SeedRun:
             written.finish(result)
 
     def stop(self, error: BaseException, earlier: tuple[RunResult, ...]) -> None:
-        """Write down what was finished. Raises RunInterrupted, which has it, in the place of Ctrl-C."""
+        """Write down what was finished. Raises RunInterrupted with it instead of Ctrl-C."""
         kept = self._result
         if isinstance(error, KeyboardInterrupt | ShieldError) and (earlier or self._round):
             kept = self._until(error, earlier)
@@ -362,7 +362,7 @@ class _SeedRun:
 
 
 def _identity(model: nn.Module, parts: Sequence[np.ndarray], objective: Objective) -> dict[str, str]:
-    """Return what makes a user's task the same one: of its functions the names, and not the code."""
+    """Return what identifies a user's task; its functions count by their names, not their code."""
 
     def named(function: Any) -> str:
         if isinstance(function, nn.Module):

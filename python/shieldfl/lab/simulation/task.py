@@ -53,30 +53,30 @@ class Task:
     """
 
     model: Callable[[], nn.Module] | nn.Module
-    """A function that returns a new module of float32, or a module.
+    """A function that returns a new float32 module, or a module.
 
-    The random numbers of a new module are those of the run's seed. Where this is a module, every method and
-    seed starts from its parameters.
+    The run's seed decides the random numbers of a new module. Every method and seed starts from the
+    parameters of a given module.
     """
     train_data: Any
-    """Features and targets: two arrays or tensors of N samples each, or a torch ``Dataset`` of such pairs.
+    """Training features and targets: two arrays or tensors of N samples, or a ``Dataset`` of such pairs.
 
     It may also be a list with one of these for each client.
     """
     test_data: Any
-    """Features and targets, or a ``Dataset``, that every model is measured on."""
+    """Test features and targets, or a ``Dataset``, on which every model is measured."""
     partition: Sequence[Any] | None = None
-    """For each client the positions of its samples, each sample once.
+    """Positions of each client's samples, each sample once.
 
-    None deals samples out by the run's ``alpha`` where targets are classes (whole numbers, one for each
-    sample), and evenly where they are not.
+    None deals samples out by the run's ``alpha`` if targets are classes (whole numbers, one for each sample),
+    and evenly otherwise.
     """
     loss: Loss | None = None
-    """Takes outputs and targets of a mini-batch and returns their mean loss; None for the cross-entropy."""
+    """Function of outputs and targets of a mini-batch that returns the mean loss; None for cross-entropy."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    """By name, what takes outputs and targets of the whole test set, on the CPU, and returns a number."""
+    """Functions of outputs and targets of the whole test set, on the CPU, that return a number; by name."""
     optimizer: MakeOptimizer | None = None
-    """Takes the trained parameters and returns a torch optimizer; None for SGD by the run's settings."""
+    """Function of trained parameters that returns a torch optimizer; None for SGD by the run's settings."""
     train: TrainModel | None = None
     """``train(model, features, targets, seed)`` trains in place in its own way and returns the mean loss.
 
@@ -93,9 +93,9 @@ class Task:
             raise ParameterError("train_data has a part for each client: leave out partition")
 
     def objective(self) -> Objective:
-        """Return what training makes small.
+        """Return the objective of training.
 
-        Raises ParameterError for functions of which one would not be used.
+        Raises ParameterError if one of the functions would not be used.
         """
         return Objective(self.loss, self.metrics, self.optimizer, self.train)
 
@@ -181,9 +181,9 @@ class Task:
 
 
 def as_samples(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return features and targets, float32 or int64, copies; ``what`` is what errors call them.
+    """Return copies of features and targets, float32 or int64; errors call them ``what``.
 
-    Raises ParameterError, ArrayTypeError or DataError for what are none.
+    Raises ParameterError, ArrayTypeError or DataError for anything else.
     """
     if isinstance(data, tuple) and len(data) == 2:
         features, targets = data
@@ -232,7 +232,7 @@ def _tensor(values: Any, what: str) -> torch.Tensor:
     tensor = tensor.float() if tensor.is_floating_point() else tensor.long()
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise DataError(f"{what} have NaN or infinite values: mend or drop those samples")
-    # A copy: what the user does to hers, or a metric to ours, is not for the other.
+    # A copy, so that the user's changes and a metric's do not reach each other's data.
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
@@ -277,8 +277,8 @@ def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[I
 def load_task(path: str) -> Task:
     """Return the task that ``module:name`` names, or what the function of that name returns.
 
-    The module is looked for in the folder that the process is in, too. Errors of the module itself pass
-    through. Raises ParameterError for a path that leads to nothing, or to no task.
+    The module is also looked for in the current folder. Errors of the module itself pass through. Raises
+    ParameterError for a path that leads to nothing, or to no task.
     """
     module_name, _, name = path.partition(":")
     if not (module_name and name):
@@ -289,7 +289,7 @@ def load_task(path: str) -> Task:
     try:
         found = getattr(import_module(module_name), name, None)
     except ModuleNotFoundError as error:
-        # Not of what the module itself imports.
+        # Not for what the module itself imports.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ParameterError(f"there is no module {module_name!r}, neither installed nor in {here}") from None
@@ -346,9 +346,9 @@ def try_task(
 
 
 def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
-    """Go forward and backward once, as mini-batches do; a training function does it in its own way.
+    """Go forward and backward once, as mini-batches do; with a training function, only forward.
 
-    Raises ParameterError where that fails, which says of what kind the data are. The model is not changed.
+    Raises ParameterError with the kinds of the data if that fails. The model is not changed.
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise ParameterError(

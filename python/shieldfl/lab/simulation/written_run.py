@@ -1,4 +1,4 @@
-"""What a run leaves on a disk: its folder, for people and machines, and its checkpoint, to go on from."""
+"""What a run leaves on a disk: its folder, for people and machines, and its checkpoint, to resume from."""
 
 from __future__ import annotations
 
@@ -31,23 +31,26 @@ from shieldfl.settings import plain_settings
 _SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
 _EVENTS = "tensorboard"
 _MOST_READ = 2**24
-"""Characters of a file that others may have written."""
+"""Most characters that are read of a file that others may have written."""
 _REFERENCE, _COMMIT = "ref: ", re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-"""What a repository's files have: a branch, a commit."""
+"""Prefix of a reference to a branch, and pattern of a commit, in a repository's files."""
 
 
 class WrittenRun:
-    """Raises PolicyError for another run's folder, DataError for no access, WireFormatError for damage."""
+    """A run's folder.
+
+    Raises PolicyError for another run's folder, DataError for no access, WireFormatError for damage.
+    """
 
     def __init__(self, config: RunConfig, methods: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         assert config.folder is not None
         self._folder = Path(config.folder)
         self._lines = LineFile(self._folder / _ROUNDS)
         self._known: set[tuple[str, int]] = set()
-        """Rounds that have a line: a run that is gone on with tells of them again."""
+        """Method and round of each line in the file; a resumed run tells of these rounds again."""
         self._for_tensorboard = config.tensorboard
         self._writers: dict[str, Any] = {}
-        """By method: what its event files are written by."""
+        """TensorBoard writer of each method's event files, by method."""
         stated = {"run": plain_settings(config), "methods": dict(methods)}
         with self._disk():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -121,11 +124,9 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def commit_facts() -> dict[str, str]:
-    """Return the commit that the folder of the call is at, as the files of its repository say.
+    """Return the commit of the current folder's repository, as its files say; empty outside of one.
 
-    Nothing elsewhere.
-
-    No program is asked: git executes what a repository's configuration says, and others may have written
+    No program is called: git executes what a repository's configuration says, and others may have written
     that.
     """
     try:
@@ -154,7 +155,7 @@ def _first_line(path: Path) -> str:
 def _lines(path: Path) -> list[str]:
     """Return the lines at the beginning of a regular file.
 
-    None where there is no such file that can be read.
+    The list is empty if there is no such file that can be read.
     """
     try:
         if not os.path.isfile(path):
@@ -166,7 +167,7 @@ def _lines(path: Path) -> list[str]:
 
 
 _SYNTHETIC = "synthetic"
-# Where a run is, not what it is: data and synthetic samples count by what they are.
+# Settings that say where a run is; data and synthetic samples count by their digests instead.
 _PLACES = ("data_dir", "synthetic_data", "folder", "tensorboard", "checkpoint", "resume")
 
 
@@ -175,12 +176,12 @@ class _Progress:
     identity: dict[str, str]
     finished: list[MethodResult]
     running: list[RoundRecord]
-    """Of the method that comes next: none where that has not begun."""
+    """Finished rounds of the method that runs next; empty if it has not begun."""
     trained: list[list[str]] = field(default_factory=list)
-    """How each of its clients has trained."""
+    """Kinds of training that each of that method's clients has done."""
     setup_seconds: float = 0.0
     synthetic: bytes = b""
-    """The digest of its synthetic data, which stay as they are."""
+    """Digest of that method's synthetic data, which never change; empty without such data."""
     format: Literal["shieldfl run checkpoint 2"] = "shieldfl run checkpoint 2"
 
 
@@ -190,24 +191,27 @@ class KeptMethod:
     trained: list[list[str]]
     setup_seconds: float
     shares: list[LabelledSamples | None]
-    """By client, synthetic data: they are never made the same twice."""
+    """Synthetic data of each client, which cannot be made again the same; None without such data."""
     account: bytes
     federation: tuple[Message, bytes]
 
 
 class Checkpoint:
-    """Raises PolicyError for a folder that is not to be gone on from, DataError for none to go on from."""
+    """A run's checkpoint.
+
+    Raises PolicyError for a folder with one that is not resumed, DataError if there is none to resume.
+    """
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
         self._folder = RunFolder(folder)
         self._resume = resume
         self._identity: dict[str, str] = {}
         self._synthetic: dict[str, bytes] = {}
-        """By method, the digest of synthetic data that were written down."""
+        """Digest of the synthetic data that were written down, by method."""
         self.finished: list[MethodResult] = []
-        """What had ended where the run goes on."""
+        """Results of the methods that had ended at the checkpoint."""
         self.running: KeptMethod | None = None
-        """What the next method goes on from; None for one that begins."""
+        """State that the next method resumes from; None if it begins anew."""
         if self._folder.is_begun and not resume:
             raise PolicyError(
                 f"there is a checkpoint in {folder}: go on from it with --resume (resume = true), or name "
@@ -223,7 +227,7 @@ class Checkpoint:
         return self._folder.key()
 
     def begin(self, identity: Mapping[str, str]) -> None:
-        """Begin, or read where it goes on. Raises PolicyError for another run, WireFormatError, DataError."""
+        """Begin, or read what to resume. Raises PolicyError for another run, WireFormatError, DataError."""
         self._identity = dict(identity)
         if not self._resume:
             self._folder.key()  # a folder that cannot be written is told of before anything trains
@@ -260,7 +264,7 @@ class Checkpoint:
         self._write(_Progress(self._identity, list(finished), []), {})
 
     def keep_round(self, finished: Sequence[MethodResult], name: str, kept: KeptMethod) -> None:
-        """Write down a state after a round, synthetic data with the first alone. Raises DataError."""
+        """Write down a state after a round, with synthetic data after the first alone. Raises DataError."""
         if name not in self._synthetic:
             shares = shares_to_bytes(kept.shares)
             self._synthetic = {name: self._folder.write_beside(_SYNTHETIC, shares) if shares else b""}

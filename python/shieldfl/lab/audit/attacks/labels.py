@@ -1,8 +1,7 @@
-"""Labels from the gradient of a classifier's last layer: which that is, iLRG, and guesses at what is hidden.
+"""Labels from the gradient of a classifier's last layer: finding the layer, iLRG, guesses at hidden values.
 
-What an attacker puts where an update is hidden is an addition of this project: the best that a party could
-know. Gradient matching needs none: it leaves unknown positions out, which is the same as searching for their
-values too.
+The guesses are an addition of this project: the best that a party could know. Gradient matching needs none.
+It leaves unknown positions out, which is the same as searching for their values too.
 """
 
 from __future__ import annotations
@@ -33,25 +32,26 @@ _PROBES = 4
 class LastLayer:
     """A Linear whose outputs are the logits.
 
-    Its weight may be computed of others. Where W follows from parameters t, such as W0 + D T with a small
-    table T, an update shows J^T G of the weight's gradient G alone, J being what W changes by with t: fewer
-    numbers than G has, unless there are as many directions as classes. This is an addition of this project.
+    Its weight may be computed from other parameters. If W follows from parameters t, such as W0 + D T with a
+    small table T, an update shows only J^T G of the weight's gradient G, with the Jacobian J of W. These are
+    fewer numbers than G has, unless there are as many directions as classes. This is an addition of this
+    project.
     """
 
     name: str
     bias: str | None
-    """None where it has none."""
+    """Name of the bias; None if the layer has no bias."""
     of: tuple[str, ...]
-    """Names of the parameters that the weight follows from, or the one that is the weight."""
+    """Names of the parameters that the weight is computed from, or the one name of the weight itself."""
     computed: bool
 
     def weight_gradient(self, observed: ObservedUpdate) -> Floats:
-        """Return the mean gradient of the weight (classes, d), or what best fits what a computed one shows.
+        """Return the mean gradient of the weight (classes, d), or for a computed weight the best fit.
 
-        Of that first one h for all classes, as if a batch's features were all the same: each class's row is
-        its bias gradient times h. Then the least change by which the parameters' gradients are those that are
-        observed, and the classes' rows sum to zero, as those of softmax and cross-entropy do. With as many
-        directions as classes it is the gradient itself.
+        The fit begins with one h for all classes, as if all features of a batch were the same: each class's
+        row is its bias gradient times h. The least change is added that gives the observed gradients of the
+        parameters and makes the classes' rows sum to zero, as with softmax and cross-entropy. With as many
+        directions as classes, the fit is the gradient itself.
         """
         gradients = observed.tensors(observed.gradient)
         if not self.computed:
@@ -86,10 +86,10 @@ class LastLayer:
 
 
 def only_label(observed: ObservedUpdate) -> int:
-    """Return the label of a client's only sample: argmin_i sum_j of the last layer's own weight's gradient.
+    """Return the label of a client's only sample: the row of the last weight gradient with the least sum.
 
-    A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone
-    where these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
+    Row i of a sample's gradient is (p_i - y_i) times the features below. If these are positive, as behind
+    ReLU or a sigmoid, the row of the sample's class alone is negative (iDLG, section 3.2).
     """
     layer = last_layer(observed)
     assert layer is not None
@@ -99,7 +99,7 @@ def only_label(observed: ObservedUpdate) -> int:
 def last_layer(observed: ObservedUpdate, *, computed: bool = False) -> LastLayer | None:
     """Find the Linear that returns the logits; None where there is none.
 
-    One whose weight is computed is found only if ``computed`` asks for it; it has a bias.
+    A layer whose weight is computed is found only if ``computed`` asks for it, and only if it has a bias.
     """
     name = logits_layer(observed)
     if name is None:
@@ -121,9 +121,9 @@ def last_layer(observed: ObservedUpdate, *, computed: bool = False) -> LastLayer
 
 
 def logits_layer(observed: ObservedUpdate) -> str | None:
-    """Return the name of the Linear whose outputs, one for each class, the model returns on noise, or None.
+    """Return the name of the Linear whose outputs the model returns on noise, one for each class; else None.
 
-    What comes after it, other than a change of shape, would make the equations of the attacks false.
+    Any layer behind it, other than a change of shape, would make the equations of the attacks false.
     """
     model = deepcopy(observed.model).eval()
     made: dict[str, Tensor] = {}
@@ -144,8 +144,8 @@ def logits_layer(observed: ObservedUpdate) -> str | None:
 def _told_of(
     weight: Tensor, parameters: list[nn.Parameter]
 ) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
-    """Return what a gradient (classes, d) shows, parameters' gradients and sums (d,), and its transpose."""
-    # Differentiated by its own factor, a gradient gives the product with J itself.
+    """Return the map of a gradient (classes, d) to parameters' gradients and sums (d,), and its transpose."""
+    # The derivative of a gradient by its own factor is the product with J.
     factor = torch.zeros_like(weight, requires_grad=True)
     gradients = torch.autograd.grad(weight, parameters, factor, create_graph=True)
     flat = torch.cat([one.reshape(-1) for one in gradients])
@@ -164,20 +164,20 @@ def _told_of(
 
 
 _CLEAR = 2.0
-"""Deviations of the noise that a bias gradient has to be above for a weight gradient to be divided by it."""
+"""Standard deviations of noise that a bias gradient must exceed to be a divisor of the weight's gradient."""
 
 
 @dataclass(frozen=True)
 class Ilrg(UpdateAttack):
     """Counts the labels of a batch from its mean gradient (iLRG).
 
-    Of the last layer, row i of the weight's gradient over the bias's is a mean of the features below, mostly
-    of class i's samples: h_i. Its softmax p_i = softmax(W h_i + b) stands for what the model says of class i,
-    and the counts k solve sum_j k_j = K and sum_j k_j p_j[i] - k_i = K g_b,i.
+    In the last layer, row i of the weight's gradient divided by the bias's gradient is h_i: a mean of the
+    features below, mostly of class i's samples. p_i = softmax(W h_i + b) stands for the model's output on
+    class i. The counts k solve sum_j k_j = K and sum_j k_j p_j[i] - k_i = K g_b,i.
 
     After several steps of SGD, W and b are those from before them, and the gradient is a mean over all steps.
-    Where W is computed of other parameters, as of factors, their gradients tell that of W in part: what fits
-    them best is taken.
+    If W is computed from other parameters, such as factors, their gradients show its gradient in part, and
+    the best fit is taken.
     """
 
     name = "ilrg"
@@ -187,9 +187,12 @@ class Ilrg(UpdateAttack):
         "ICLR 2023, section 3"
     )
     longest: float | None = 2.0
-    """An h_i of more than so many median lengths gives way to the mean of the others. An addition of ours:
-    where what class i's samples and all others' put into g_b,i just cancels out, the quotient is no
-    class's features, and one such class spoils all counts. None for the paper's equations."""
+    """Longest h_i that is used, in median lengths; the mean of the others replaces longer ones.
+
+    This is an addition of this project; None gives the paper's equations. Where the parts of class i's
+    samples and of all others' samples in g_b,i almost cancel, the quotient is not the features of a class.
+    One such class spoils all counts.
+    """
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         layer = last_layer(observed, computed=True)
@@ -218,7 +221,7 @@ class Ilrg(UpdateAttack):
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
 
     def _class_features(self, weight_gradient: Floats, bias_gradient: Floats, telling: Flags) -> Floats:
-        """Return h_i for each class, (C, d); where ``telling`` (C,) is false, the mean of the others'."""
+        """Return h_i for each class, (C, d); where ``telling`` (C,) is false, the mean of the others."""
         with np.errstate(over="ignore"):
             features: Floats = np.nan_to_num(
                 np.divide(
@@ -244,7 +247,7 @@ def whole_counts(counts: Floats, total: int) -> Counts:
         shares = np.ones_like(shares)
     exact = shares * (total / shares.sum())
     whole: Counts = np.floor(exact).astype(np.int64)
-    # Of equal remainders the first class is rounded up, on every machine.
+    # Among equal remainders the first class is rounded up, on every machine.
     rounded_up = np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]
     whole[rounded_up] += 1
     return whole
@@ -253,7 +256,7 @@ def whole_counts(counts: Floats, total: int) -> Counts:
 def with_own_expectation(
     observed: ObservedUpdate, features: Tensor, labels: Tensor, trials: int, seed: int
 ) -> ObservedUpdate:
-    """Fill in the mean of what training as the client does changes on drawn samples of the attacker's own."""
+    """Fill in the mean change by training as the client does, on drawn samples of the attacker's own."""
     generator = torch.Generator().manual_seed(seed)
     before = flatten(observed.model).astype(np.float64)
     mean = np.zeros_like(before)
@@ -268,14 +271,14 @@ def with_own_expectation(
 
 
 def by_class_sums(observed: ObservedUpdate) -> ObservedUpdate:
-    """Make the last layer's gradient sum to zero over the classes, as that of softmax and cross-entropy does.
+    """Make the last layer's gradient sum to zero over the classes, as with softmax and cross-entropy.
 
-    This holds for each column of the weight and for the bias, for every batch, and so for what SGD changes,
-    but for weight decay, whose part follows from the model. Where one entry of a column is hidden it is the
-    others' negative sum, and known from then on if these are exact. Of several hidden ones the guesses are
-    moved by the same amount each, which is the nearest point that sums right. Where the others have noise,
-    guesses are moved by less: by the best linear estimate, if guesses are off by as much as what is known of
-    the tensor varies without its noise. An update without such a layer stays as it is.
+    The sum is zero for each column of the weight and for the bias, for every batch. It is zero for SGD's
+    change too, except weight decay, whose part follows from the model. A column's only hidden entry is the
+    negative sum of the others, and counts as known if these are exact. Several hidden guesses are moved by
+    the same amount each, to the nearest point with the right sum. If the others have noise, guesses are moved
+    by less: by the best linear estimate, for guesses that are as wrong as the tensor's known values vary
+    without noise. An update without such a layer stays as it is.
     """
     layer = last_layer(observed)
     if layer is None:
@@ -301,28 +304,28 @@ def _complete(
     totals: Floats,
     noise: Floats,
 ) -> None:
-    """Move hidden entries in place so that each column sums to its total, as far as noise lets that tell.
+    """Move hidden entries in place so that each column sums to its total, as far as the noise allows.
 
-    ``noise`` is the deviation of what is known.
+    ``noise`` is the standard deviation of known entries.
     """
     hidden = ~known
     count = hidden.sum(axis=0)
     variances = np.where(known, noise**2, 0.0)
     of_sums = variances.sum(axis=0)
     follows = hidden & (count == 1) & (of_sums == 0)
-    # What stands at the only hidden entry of a column has no say, and not in the digits either.
+    # The guess at a column's only hidden entry has no effect, not even in the last digits.
     values[follows] = 0.0
     varies = max(0.0, float(np.mean(values[known] ** 2 - variances[known]))) if known.any() else 1.0
     spread = count * varies + of_sums
     shares = np.divide(varies, spread, out=np.zeros_like(totals), where=spread > 0)
-    # Without noise a column's sum is what it is, whatever is thought of guesses.
+    # Without noise a column's sum is exact, however wrong the guesses are taken to be.
     shares = np.where(of_sums == 0, 1 / np.maximum(count, 1), shares)
     values += hidden * (totals - values.sum(axis=0)) * shares
     known |= follows
 
 
 def _decayed(observed: ObservedUpdate) -> float:
-    """Return by which share weight decay alone changes what no gradient moves, over all steps."""
+    """Return the relative change of a parameter by weight decay alone, without gradients, over all steps."""
     training = observed.training
     value, velocity = 1.0, 0.0
     for _ in range(observed.steps):
@@ -335,7 +338,7 @@ _EXPECTED_OVER = 4
 
 
 def exposed_elsewhere(known: KnownChange, others: Sequence[KnownChange]) -> FloatVector | None:
-    """Return the nearest round's change of the same clients (P,), NaN where there is none; None for none."""
+    """Return the change (P,) that the clients exposed in the nearest round, else NaN; None if all are NaN."""
     exposed = np.full(known.change.size, np.nan, dtype=np.float32)
     for one in sorted(others, key=lambda other: -abs(other.round - known.round)):
         if one.clients == known.clients and one.round != known.round:
@@ -349,7 +352,7 @@ def guesses(
     public: tuple[Tensor, Tensor],
     seed: int,
 ) -> Iterator[tuple[str, ObservedUpdate]]:
-    """Yield an update with its hidden positions filled in each way that the attacker can, by name."""
+    """Yield an update with its hidden positions filled in by each way to guess, after the way's name."""
     if observed.known.all():
         yield "nothing hidden", observed
         return

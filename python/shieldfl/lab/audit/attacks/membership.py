@@ -1,10 +1,10 @@
 """Attacks that run federations of their own: LiRA on members, and on labels by what is clear beside updates.
 
-LiRA asks the model that a federation ends with, beside shadow models, whether it was trained on a sample. For
-labels the attacker plays clients with data of its own, of known label distributions, records what it would
-see of each, and fits a ridge regression from that to the distribution. What it then predicts of others is
-compared with the guess that needs no view: the mean of the distributions that it played. Source of that
-method: Ateniese et al. 2015, "Hacking smart machines with smarter ones", section 3; the views are ours.
+LiRA compares the last model of a federation with shadow models, to tell whether it was trained on a sample.
+For labels, the attacker plays clients with its own data and known label distributions. It records what it
+would see of each, and fits a ridge regression from that to the distribution. Its predictions for other
+clients are compared with a guess that needs no view: the mean of the distributions that it played. Source of
+that method: Ateniese et al. 2015, "Hacking smart machines with smarter ones", section 3; the views are ours.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.models.torch_bridge import flatten
 
 TrainShadow = Callable[[Tensor, int], nn.Module]
-"""Takes the positions of candidates to train on, int64 (k,), and a seed.
+"""Function of the positions of candidates to train on, int64 (k,), and a seed.
 
-Returns a model trained as the target was.
+It returns a model that was trained as the target was.
 """
 
 _FEWEST_FOR_OWN_DEVIATION = 32
-"""From so many shadow models with or without a sample, its own deviation beats one for all samples."""
+"""Fewest scores of every candidate to fit a standard deviation to each; with fewer, all share one."""
 _LEAST_DEVIATION = 1e-6
 _CONFIDENCE = 0.95
 
@@ -57,8 +57,8 @@ _CONFIDENCE = 0.95
 def confidence_scores(model: nn.Module, features: Tensor, labels: Tensor) -> Floats:
     """Return log(p / (1 - p)) of the probability p that a classifier gives to each sample's label, (N,).
 
-    Source: Carlini et al. 2022, section IV-A. It is worked out from logits in float64, so that no p rounds to
-    1.
+    Source: Carlini et al. 2022, section IV-A. Scores are computed from logits in float64, so that no p rounds
+    to 1.
     """
     logits = outputs_of(model, features).double()
     own = logits.gather(1, labels.cpu()[:, None])
@@ -70,8 +70,8 @@ def confidence_scores(model: nn.Module, features: Tensor, labels: Tensor) -> Flo
 def likelihood_ratios(scores: Floats, included: Flags, target: Floats) -> Floats:
     """Return log-likelihood ratios (m,) of a target's scores (m,): trained on the candidate, against not.
 
-    ``scores`` are of shadow models on each candidate, (models, m), and ``included`` says which candidates
-    each was trained on: every candidate is in 2 models or more, and out for as many.
+    ``scores`` are the shadow models' scores of each candidate, (models, m). ``included`` tells which
+    candidates each model was trained on: each candidate is in 2 models or more, and not in 2 or more.
 
     Source: Carlini, Chien, Nasr, Song, Terzis, Tramèr 2022, "Membership inference attacks from first
     principles", algorithm 1 and section VI-A for a deviation that samples share where there are few models.
@@ -82,7 +82,7 @@ def likelihood_ratios(scores: Floats, included: Flags, target: Floats) -> Floats
 
 
 def fitted(scores: Floats, chosen: Flags) -> tuple[Floats, Floats]:
-    """Return the mean and the deviation (m,) of the chosen of each candidate's scores (models, m)."""
+    """Return mean and standard deviation, (m,) each, of each candidate's chosen scores (models, m)."""
     counts = chosen.sum(axis=0)
     means = np.where(chosen, scores, 0.0).sum(axis=0) / counts
     squares = np.where(chosen, (scores - means) ** 2, 0.0)
@@ -116,20 +116,21 @@ def train_shadows(
 
 
 Rate = tuple[float, float, float]
-"""A share, and its interval."""
+"""A figure, and the two ends of its 95 % confidence interval."""
 
 
 def membership_figures(scores: Floats, members: Flags) -> tuple[Rate, Rate, dict[float, Rate]]:
     """Measure scores (n,), higher for likelier members, by the truth (n,) of 2 members and 2 others or more.
 
-    First the area under the curve of true over false positives, 0.5 by chance: Mann and Whitney's statistic,
-    with an interval by DeLong's variance (1988). Then the advantage, the largest difference of the two
-    shares: 0 is chance, but it is a maximum, above 0 by chance too; its interval, by Dvoretzky, Kiefer,
-    Wolfowitz and Massart, holds for all thresholds at once. Then true positives by share of false ones, which
-    is what chance achieves, with Clopper and Pearson's interval at the threshold as it was found; a share for
-    which there are too few others is left out.
+    The first figure is the area under the curve of true over false positives, 0.5 by chance: Mann and
+    Whitney's statistic, with an interval by DeLong's variance (1988). The second is the advantage, the
+    largest difference of the two rates. Chance is 0, but the advantage is a maximum and so above 0 by chance
+    too. Its interval, by Dvoretzky, Kiefer, Wolfowitz and Massart, holds for all thresholds at once. Last are
+    true positive rates by false positive rate, which is also what chance achieves. Their intervals are
+    Clopper and Pearson's at the threshold that was found; a rate for which there are too few others is left
+    out.
 
-    Intervals take samples as independent; samples that one target scored are nearly so, the same samples
+    Intervals take samples as independent. Samples that one target scored are nearly so, the same samples
     scored by several targets less.
     """
     inside, outside = int(members.sum()), int((~members).sum())
@@ -158,19 +159,18 @@ def membership_figures(scores: Floats, members: Flags) -> tuple[Rate, Rate, dict
 
 _FALSE_POSITIVES = 0.01
 _CANDIDATES = 400
-"""A coin puts each of so many samples in a federation or not: enough for a false positives' share of 1 %."""
+"""Number of candidates; each federation has a random half. Enough for a false positive rate of 1 %."""
 _ALIKE = 1e-3
-"""How far parameters of two models may be apart that count as one: rounding of encrypted sums, trained on."""
+"""Largest difference of parameters of models that count as equal, apart from rounding in encrypted sums."""
 
 
 class MembershipAudit(FederationAttack):
     """Trains federations on random halves of candidates.
 
-    Each is attacked in turn, with the others as shadow models.
-
-    So shadow models are trained as the target was, under the same method. Clients train long on few samples:
-    it is a test of what is possible, not of what is usual, and the settings are ours; the audit's rounds,
-    samples and rate are not used. Samples of all clients count, also of clients that are of the party.
+    Each federation is attacked in turn, with the others as shadow models. So shadow models are trained as the
+    target was, under the same method. Clients train long on few samples: this tests what is possible, not
+    what is usual. The settings are ours; the audit's rounds, samples and rate are not used. Samples of all
+    clients count, also of the party's own clients.
 
     Raises ParameterError for a data set of fewer samples than candidates.
     """
@@ -180,7 +180,7 @@ class MembershipAudit(FederationAttack):
     measured_by = "TPR at 1 % FPR"
 
     models = 16
-    """Federations of a method, even and at least 6."""
+    """Federations of each method: an even number, at least 6."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -202,14 +202,14 @@ class MembershipAudit(FederationAttack):
         )
         self._known: dict[str, tuple[Floats, Flags]] = {}
         self._plain: FloatVector | None = None
-        """The parameters of the undefended method's model of the first half."""
+        """Parameters (P,) of plain averaging's last model on the first half; None until it is trained."""
 
     def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
-        """Return a cell for each party: what membership inference got of a method's last model.
+        """Return a cell for each party: what membership inference recovered from a method's last model.
 
-        A method that ends with plain averaging's model, as its first federation is compared with that one's
-        on the same samples, has that one's figures: it would be attacked twice. Raises ParameterError for one
-        that has several.
+        The method's first federation is compared with plain averaging on the same samples. If both end with
+        the same model, the method has plain averaging's figures and is not attacked again. Raises
+        ParameterError for a method that has several last models.
         """
         order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
         chosen = torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
@@ -286,11 +286,11 @@ class MembershipAudit(FederationAttack):
 
 
 _PENALTIES = tuple(10.0**power for power in range(-2, 6))
-"""Of which the best is taken, by leave-one-out."""
+"""Penalties of the ridge regression to choose from, by leave-one-out cross-validation."""
 
 
 def mask_view(chosen: Flags | Floats, layout: ParameterLayout, classes: int) -> Floats:
-    """Return the mean of positions (P,), votes, or sizes in each tensor, and in each class's last weights."""
+    """Return means of flags, votes or sizes (P,) over each tensor, and over each class's last weights."""
     shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
     weights = last_weights(layout, classes)
     if weights is None:
@@ -310,7 +310,7 @@ def last_weights(layout: ParameterLayout, classes: int) -> slice | None:
 def played_clients(
     labels: torch.Tensor, classes: int, clients: int, samples: int, alpha: float, seed: int
 ) -> tuple[Counts, Floats]:
-    """Draw clients with shares of the classes from Dir(alpha, ..., alpha), of the same data with others.
+    """Draw clients with class shares from Dir(alpha, ..., alpha); several clients may have the same sample.
 
     Returns the samples' positions (clients, samples), and their label distributions (clients, classes).
     Raises ParameterError for a class without a sample.
@@ -329,9 +329,9 @@ def played_clients(
 
 
 def predicted_distributions(views: Floats, distributions: Floats, others: Floats) -> Floats:
-    """Fit views (n, d) of clients, at least 3, with such distributions (n, classes).
+    """Fit views (n, d) of at least 3 clients to their label distributions (n, classes).
 
-    Predict those of others (m, d).
+    Returns the predicted distributions for the views (m, d) of others.
     """
     regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES)).fit(views, distributions)
     shares = np.maximum(regression.predict(others), 0.0)
@@ -345,10 +345,10 @@ def predicted_distributions(views: Floats, distributions: Floats, others: Floats
 def correlation_with_truth(
     predicted: Floats, truth: Floats, guess: Floats, seed: int, drawn_together: int = 1
 ) -> tuple[float, float, float]:
-    """Correlate distributions (n, classes) with the true ones, both without a guess (classes,); 0 is chance.
+    """Correlate distributions (n, classes) with the true ones, both less a guess (classes,); 0 is chance.
 
-    With it an interval, by bootstrap: of clients that depend on each other, so many in a row, it draws all or
-    none.
+    Returns the correlation and its bootstrap interval. ``drawn_together`` clients in a row depend on each
+    other, so the bootstrap draws all of them or none.
     """
 
     def correlation(chosen: Counts) -> float:
@@ -367,27 +367,26 @@ def correlation_with_truth(
 _ALPHA = 0.5
 _SAMPLES = 32
 _FIRST = 5
-"""After so many federations, methods that show nobody any difference are left: a round may take seconds."""
+"""Federations after which the attack stops if no party sees a difference between clients."""
 _LARGEST = 1e6
-"""Above which a part of 8 or 16 bytes is taken for no numbers."""
+"""Bound of the numbers in a part of 8 or 16 bytes; with larger ones the part is not read as numbers."""
 _OF_MODELS = ("parameters", "buffers", "sums", "total")
-"""Parts of messages to clients that hold a model, or a sum of updates."""
+"""Names of message parts that hold a model or a sum of updates; only their lengths are used."""
 _MOST_COUNT = 2**16
-"""Above which a whole number for each parameter is taken for no count of clients."""
+"""Largest count in a part with one number for each parameter; parts with larger ones hold no counts."""
 _FEWEST_POSITIONS = 5
-"""Of a list, so that no other part passes for one."""
+"""Fewest positions of a part that is read as a list of positions, so that no other part is."""
 
 
 def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, float]:
     """Return, by name, numbers about messages that are not values of updates or models.
 
-    They are about the victim's messages; and about what clients are sent, which is made of all clients'
-    messages, with what those of the party have sent themselves beside it: means over the clients of the
-    party.
+    Some numbers are about the victim's messages. Others are about what the party's clients are sent, which
+    depends on all clients' messages, and about what they send: means over the party's clients.
 
-    Of every part its length in bytes, and the number or two that it is where it is so short; of a mask of the
-    parameters, a list of positions, or a number for each parameter also its share of each tensor, and of each
-    class's weights in the last layer.
+    Each part gives its length in bytes, and its number or two numbers if it is that short. A mask of the
+    parameters, a list of positions, or a number for each parameter also gives its share of each tensor, and
+    of each class's weights in the last layer.
     """
     facts = _facts_of(view.of_victim(), layout, classes, "")
     exchanges = [
@@ -418,7 +417,7 @@ def _facts_of(
 
 
 def _few_numbers(part: Part) -> list[float]:
-    """Return the whole number, or the two others, that a part is; none of a longer one."""
+    """Return the int64 of a part of 8 bytes, or the two float64 of a part of 16; none for other parts."""
     kinds = {8: np.int64, 16: np.float64}
     if len(part) not in kinds:
         return []
@@ -427,7 +426,7 @@ def _few_numbers(part: Part) -> list[float]:
 
 
 def _spread(part: Part, size: int) -> Floats | None:
-    """Return a part's amount of each parameter (P,): 0 or 1, a count, or 1 on average; else None."""
+    """Return a part's flag, count or size, of mean 1, for each parameter, (P,); None if it has none."""
     try:
         return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
     except WireFormatError:
@@ -449,19 +448,19 @@ def _spread(part: Part, size: int) -> Floats | None:
 
 
 class LabelDistributionAudit(FederationAttack):
-    """Plays clients of test samples, and attacks others; the audit's samples and rounds are not used."""
+    """Plays clients with test samples, then attacks others; the audit's samples and rounds are not used."""
 
     name = "label-distribution"
     source = "Ateniese et al., Hacking smart machines with smarter ones, 2015, section 3; the views are ours"
     measured_by = "correlation"
     played, attacked = 25, 15
-    """Federations of the attacker's own, and of those that are attacked."""
+    """Number of federations with the attacker's own clients, and of federations under attack."""
 
     def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
         dataset = self._dataset
         public = replace(dataset, train_features=dataset.test_features, train_labels=dataset.test_labels)
         own = self._facts(method, public, self.played, 0, on_federation)
-        # Where the attacker's own clients show nobody anything that differs, no others are attacked.
+        # If no party sees a difference between the attacker's own clients, no others are attacked.
         ended = len(own[1]) < self.played * self._config.clients
         others = own if ended else self._facts(method, dataset, self.attacked, self.played, on_federation)
         return [
@@ -477,7 +476,7 @@ class LabelDistributionAudit(FederationAttack):
         first: int,
         on_federation: OnFederation,
     ) -> tuple[dict[str, list[dict[str, float]]], Floats]:
-        """Return by party what it sees of each client, and the clients' true distributions (n, classes)."""
+        """Return what each party sees of each client, and the clients' true distributions (n, classes)."""
         config = replace(self._config, samples=_SAMPLES, rounds=1)
         count, seed = config.clients, config.seed + first
         positions, distributions = played_clients(

@@ -23,17 +23,17 @@ from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 
 _ROUNDING = 2.0**-24
 _UNCERTAIN = 4.0
-"""So many roundings, or deviations of the noise, may lie between values that are the same."""
+"""Roundings, or standard deviations of the noise, by which values that are equal may differ."""
 _DROWNED = "nothing stands clear of the noise"
 _BY_ACCIDENT = 0.01
-"""The chance that noise alone stands clear of itself somewhere in a layer."""
+"""Probability that noise alone passes for a signal somewhere in a layer."""
 
 
 @dataclass(frozen=True)
 class _PlantedLayer(ModelPlantingAttack):
-    """``shrunk``, in (0, 1], is how much smaller rows are than what they measure.
+    """``shrunk``, in (0, 1], is a factor of the planted rows.
 
-    What follows them is larger by as much: the model is the same. With small rows a change of float32
+    The layer behind them has its inverse, so the model is the same. With small rows a change of float32
     parameters tells the gradient of one step more precisely; with large rows the thresholds stay where they
     are for more steps.
     """
@@ -92,7 +92,7 @@ class RowGradients:
     values: Tensor
     known: Tensor
     errors: Tensor
-    """What each may be off by, because of rounding or noise."""
+    """Bound of each value's error from rounding or noise, shaped as ``values``."""
 
     @classmethod
     def of(cls, observed: ObservedUpdate, planted: str) -> RowGradients:
@@ -118,7 +118,7 @@ class RowGradients:
         return cls(values, there, together(*off))
 
     def equal_rows_as_one(self) -> RowGradients:
-        """Return each run of rows that are the same where both are known as one, known where one is."""
+        """Merge each run of rows that are equal where both are known; one known value suffices."""
         both = self.known[:-1] & self.known[1:]
         apart = torch.where(both, self.values[:-1] - self.values[1:], 0.0)
         errors = torch.where(both, self.errors[:-1] ** 2 + self.errors[1:] ** 2, 0.0)
@@ -139,10 +139,10 @@ class RowGradients:
         )
 
     def samples(self, value_range: tuple[float, float]) -> tuple[Tensor, Tensor]:
-        """Return a sample (m, features) of each row that some came through, and what is known of it.
+        """Return a sample for each row that passed some on, (m, features), and which values are known.
 
-        Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its
-        sample alone: it is taken as long as the range allows.
+        Unknown values are 0. A row whose bias is not known gives its sample's direction alone, with the
+        largest length that the range allows.
         """
         known, biases, biases_known = self.known[:, :-1], self.values[:, -1], self.known[:, -1]
         weights = torch.where(known, self.values[:, :-1], 0.0)
@@ -157,7 +157,7 @@ class RowGradients:
 
 
 def means_of_known(values: Tensor, known: Tensor, groups: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the means (count, ...) of what is known of each group (rows,), and where something is."""
+    """Return the means of each group's known values, (count, ...), and where a group has any."""
     shape = (count, *values.shape[1:])
     known_values = torch.where(known, values, 0.0).double()
     sums = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known_values)
@@ -166,12 +166,12 @@ def means_of_known(values: Tensor, known: Tensor, groups: Tensor, count: int) ->
 
 
 def _farthest(count: int) -> float:
-    """Return how many deviations from zero none of so many normal values lies, but by such an accident."""
+    """Return the standard deviations that any of so many normal values exceeds by accident."""
     return float(norm.isf(_BY_ACCIDENT / (2 * count)))
 
 
 def _stretched(directions: Tensor, value_range: tuple[float, float]) -> Tensor:
-    """Scale each row so that its largest value is the range's top, by the sign with less below the range."""
+    """Scale each row's largest value to the range's top, with the sign that leaves less below the range."""
     low, high = value_range
     best = torch.zeros_like(directions)
     least = torch.full((len(directions),), math.inf)
@@ -186,16 +186,16 @@ def _stretched(directions: Tensor, value_range: tuple[float, float]) -> Tensor:
 
 @dataclass(frozen=True)
 class RobbingTheFed(_PlantedLayer):
-    """All rows measure one thing of a sample, and each passes on the samples above its threshold.
+    """All rows measure the same quantity of a sample, and each passes on the samples above its threshold.
 
-    What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are
-    quantiles of the server's own samples, so that bins, one for each of 2 ``rows`` or more, are filled alike.
-    Exact after one local step; an approximation after several. ``measured`` is the "brightness", the mean of
-    a sample's features, or a "random" linear functional of them.
+    The difference of two adjacent rows' gradients comes from the samples between their thresholds. Thresholds
+    are quantiles of the server's own samples, so that the bins, one for each of 2 ``rows`` or more, are
+    filled alike. The attack is exact after one local step, and approximate after several. ``measured`` is the
+    "brightness", the mean of a sample's features, or a "random" linear functional of them.
 
-    It finds one image of each bin that was not empty: the sample, or a mean of those that shared the bin. A
-    bin counts as empty where what it holds does not stand clear of the noise. Rows with no sample between
-    them have the same gradients: what is hidden of one is taken from the other.
+    It finds one image for each bin that was not empty: the sample, or a mean of the samples in the bin. A bin
+    counts as empty if its content does not stand clear of the noise. Rows with no sample between them have
+    the same gradients, so hidden values of one are taken from the other.
     """
 
     name = "robbing-the-fed"
@@ -213,7 +213,7 @@ class RobbingTheFed(_PlantedLayer):
         thresholds = torch.quantile(values, torch.arange(self.rows) / self.rows)
         thresholds[0] = 2 * values.min() - values.max()  # below all samples that the server has not seen, too
         passed_on = (values[:, None] - thresholds).clamp_min(0).sum(dim=1)
-        # The random pattern has what comes back from all pixels not cancel.
+        # With a random pattern, what comes back from all pixels does not cancel.
         pattern = torch.randn(features, generator=generator) * samples.std(dim=0)
         pattern /= passed_on.std().clamp_min(1e-6)
         mean = samples.mean(dim=0) - pattern * passed_on.mean()
@@ -224,22 +224,22 @@ class RobbingTheFed(_PlantedLayer):
 
 
 _FEWEST_IN_COMMON = 16
-"""Positions known of two images, from which on it is no accident that they agree."""
+"""Fewest positions known of both of two images to compare them, since fewer may agree by accident."""
 _SAME = 1e-3
-"""Of the range of values, root mean square: samples that are closer are one that several rows have caught."""
+"""Largest root mean square distance of copies of one sample, as a share of the range of values."""
 
 
 @dataclass(frozen=True)
 class CuriousAbandonHonesty(_PlantedLayer):
-    """Each row weighs a random half of the features against the other, to its own disadvantage.
+    """Each row weighs a random half of the features against the other half; negative weights are larger.
 
-    The sum of most samples stays below zero then, and a row passes on few samples of a batch, often one.
-    Features are scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
+    Most samples then have a sum below zero, and a row passes on few samples of a batch, often one. Features
+    are scaled to [0, 1] by the range of the server's own samples. The attack is exact after one local step.
 
-    Of the planted layer's ``rows``, 1 or more, weights have the ``deviation`` sigma; positive ones are
-    smaller than negative ones by ``scale``, s in (0, 1].
+    The weights of the planted layer's ``rows``, 1 or more, have the ``deviation`` sigma; positive ones are
+    smaller than negative ones by the factor ``scale``, s in (0, 1].
 
-    It finds one image of each row that stands clear of the noise; rows with the same image give one.
+    It finds one image for each row that stands clear of the noise; rows with the same image give one.
     """
 
     name = "curious-abandon-honesty"

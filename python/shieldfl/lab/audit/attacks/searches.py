@@ -21,19 +21,19 @@ from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.learning.scores import batches_of
 
 _REACHED = 0.1
-"""Of a gradient's root mean square: as near as searches for batches come.
+"""Distance that searches for batches reach, as a share of the gradient's root mean square.
 
-Smaller noise has no say beside that.
+Noise well below it leaves the weights of positions almost equal.
 """
 
 
 def _weights(observed: ObservedUpdate) -> Tensor | None:
-    """Return how much known values count (k,), by generalised least squares; None where noise is alike."""
+    """Return weights of the known values (k,), by generalised least squares; None if all noise is equal."""
     noise = observed.gradient_deviation[observed.known].astype(np.float64)
     if noise.max() == noise.min():
         return None
     values = observed.gradient[observed.known].astype(np.float64)
-    # What noise alone makes large says nothing of how large gradients are.
+    # Values with more noise do not tell how large gradients are.
     clear = values[noise == noise.min()]
     error = max(_REACHED * float(np.sqrt(np.mean(clear**2))), 1e-30)
     return torch.from_numpy((error / np.hypot(error, noise)).astype(np.float32))
@@ -42,15 +42,14 @@ def _weights(observed: ObservedUpdate) -> Tensor | None:
 class SimulatedTraining:
     """Repeats a client's SGD, on a copy of the model, on samples of the attacker's choice.
 
-    All steps are simulated, with momentum and weight decay as the client has them (Geiping et al., 2020,
-    section 6, for federated averaging). In which order it drew its samples nobody else knows: here batches
-    are taken as they stand, the same in each epoch. Of BatchNorm the statistics are those of the batch, as in
+    All steps are simulated, with the client's momentum and weight decay (Geiping et al., 2020, section 6, for
+    federated averaging). Nobody else knows the order in which the client drew its samples: here batches are
+    taken in the given order, the same in each epoch. BatchNorm uses the statistics of the batch, as in
     training.
     """
 
     def __init__(self, observed: ObservedUpdate) -> None:
-        # Running means are written to, which cannot be done for several at once, and are of no use in
-        # training.
+        # Running means are written to, which several runs at once cannot do; training does not need them.
         self._model = replace_all_batch_norm_modules_(deepcopy(observed.model).train())
         # The model is a copy: its own parameters are not moved.
         self._start = dict(self._model.named_parameters())
@@ -60,20 +59,19 @@ class SimulatedTraining:
             )
         )
         self._at_once: bool | None = None
-        """Whether the model can be run on several batches at once; None where it was not tried."""
+        """Whether the model can run on several batches at once; None until this was tried."""
         self._training = observed.training
         self._known = None if observed.known.all() else torch.from_numpy(np.flatnonzero(observed.known))
         self._gradients_taken = observed.gradients_taken
         self._weights = _weights(observed)
         self.observed = self._seen(torch.from_numpy(observed.gradient))
-        """The mean gradient that the client's update shows, at the known positions in ascending order.
+        """Mean gradient that the update shows at known positions in ascending order, times weights, (k,).
 
-        Each value is multiplied by its position's weight. A weight is 1, but where noise is on some positions
-        more than on others.
+        All weights are 1 unless the noise on some positions is larger than on others.
         """
 
     def gradient(self, samples: Tensor, targets: Tensor) -> Tensor:
-        """Return what :attr:`observed` would be; targets are classes (m,), or probabilities (m, classes)."""
+        """Return :attr:`observed` of other samples, with classes (m,) or probabilities (m, classes)."""
         # The fused kernels of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
             return self._mean_gradient(samples, targets)
@@ -81,8 +79,8 @@ class SimulatedTraining:
     def distances(self, samples: Tensor, targets: Tensor) -> Tensor:
         """Return squared distances (B,) of :attr:`observed` from :meth:`gradient` of B batches, all at once.
 
-        Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). One after another where the
-        model cannot be run on several at once.
+        Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). Batches run one after another if
+        the model cannot run on several at once.
         """
 
         def distance(own: Tensor, target: Tensor) -> Tensor:
@@ -91,8 +89,7 @@ class SimulatedTraining:
         at_once = vmap(distance, randomness="different")
         with sdpa_kernel(SDPBackend.MATH):
             if self._at_once is None:
-                # Of one batch: what is out of memory with all of them is an error, and no property of the
-                # model.
+                # On one batch: too little memory for all of them is an error, and no property of the model.
                 self._at_once = _runs(at_once, samples[:1], targets[:1])
             if self._at_once:
                 found: Tensor = at_once(samples, targets)
@@ -111,7 +108,7 @@ class SimulatedTraining:
             if velocities:
                 directions = _plus(directions, training.momentum, velocities)
             velocities = directions
-            # Added up by itself: a difference of parameters would lose most digits of a small step.
+            # Steps are summed apart: a difference of parameters would lose most digits of a small step.
             moved = [a + b for a, b in zip(moved, directions, strict=True)] if moved else directions
             current = dict(
                 zip(current, _plus(current.values(), -training.learning_rate, directions), strict=True)
@@ -128,9 +125,9 @@ def _plus(values: Iterable[Tensor], factor: float, others: Iterable[Tensor]) -> 
 
 
 def _runs(function: Callable[..., Tensor], *arguments: Tensor) -> bool:
-    """Say whether torch.func can do what a function does.
+    """Return whether torch.func can run a function on the arguments.
 
-    Random numbers are drawn as if it had not been tried.
+    The trial leaves the state of the random numbers as it was.
     """
     with torch.random.fork_rng(devices=[]):
         try:
@@ -144,21 +141,21 @@ _HISTORY = 100
 _LEAST_CURVATURE = 1e-10
 
 ValuesAndGradients = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Takes points (B, d), returns values (B,) and gradients (B, d)."""
+"""Function of points (B, d) that returns their values (B,) and gradients (B, d)."""
 
 
 class _Curvature:
-    """What the last steps say of the second derivatives, of each start.
+    """Estimates each start's second derivatives from its last steps.
 
-    The product of the inverse Hessian with a vector is the compact one of Byrd, Nocedal, Schnabel (1994,
-    theorem 2.2): the same as by the usual two loops over the history, in a dozen operations for all starts.
-    Pairs lie in a window that moves through arrays of twice the length. A pair that a start does not keep is
-    all zeros.
+    The product of the inverse Hessian with a vector has the compact form of Byrd, Nocedal, Schnabel (1994,
+    theorem 2.2). It equals the usual two loops over the history, in a dozen operations for all starts. Pairs
+    lie in a window that moves through arrays of twice the length. A pair that a start does not keep is all
+    zeros.
     """
 
     def __init__(self, points: Tensor) -> None:
         starts, size = points.shape
-        # One after another in memory: a row is written at once, and read with those beside it.
+        # Rows lie one after another in memory: each is written at once, and read with its neighbours.
         self._s, self._y = (points.new_zeros(starts, 2 * _HISTORY, size) for _ in range(2))
         self._sy, self._yy = (
             torch.zeros(starts, 2 * _HISTORY, 2 * _HISTORY, dtype=torch.float64) for _ in range(2)
@@ -242,10 +239,9 @@ def least_of_many(
 ) -> tuple[Tensor, Tensor, int]:
     """Descend from each point (B, d) by torch's L-BFGS of rate 1 without a line search.
 
-    Returns the values (B,) and points (B, d) where each came lowest, and in how many steps. A start that
-    comes to no number, stands still or does not come lower by a tenth in so many steps of ``patience`` is
-    left. Once one of them is at the value ``found`` it alone goes on, until nothing more is to be gained:
-    ``exact``.
+    Returns each start's lowest value (B,) and its point (B, d), and the number of steps. A start is given up
+    if it is no longer finite, stands still, or does not fall by a tenth in ``patience`` steps. Once a start
+    reaches the value ``found``, it alone continues, until ``exact``, below which nothing is gained.
     """
     least = torch.full((len(points),), math.inf, dtype=torch.float64)
     best = points.clone()
@@ -283,14 +279,14 @@ def least_of_many(
     return least, best, taken
 
 
-# Squared distances in parts of the gradient's squared length: from where on a start is taken to have found
-# the samples, and from where on more steps fit what float32 rounds.
+# Squared distances as shares of the gradient's squared length: below the first, a start has found the
+# samples; below the second, more steps fit the rounding of float32.
 _CONVERGED, _EXACT = 1e-4, 1e-8
 
 
 _STEPS = 20
 _SHARED_MEMORY = 2**24
-"""Numbers of one gradient, of all starts that are worked out at once."""
+"""Most numbers in the gradients of all starts that are computed together."""
 
 
 @dataclass(frozen=True)
@@ -301,22 +297,22 @@ class Dlg(UpdateAttack):
     source = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, algorithm 1"
     recovers = "images"
     iterations: int = 300
-    """Calls of L-BFGS at most, each of 20 steps of rate 1 without a line search."""
+    """Most calls of L-BFGS, each with 20 steps at rate 1 without a line search."""
     starts: int = 8
-    """The search begins from so many draws of noise at once.
+    """Number of random starts, which are searched at once.
 
-    Without a line search, a good half of the starts go astray, and the distance tells which. The papers begin
-    once; they report what converged.
+    Without a line search, a good half of the starts fail, and the distance tells which. The papers use one
+    start and report what converged.
     """
     patience: int = 100
-    """The search leaves a start that has not come lower by a tenth in so many steps.
+    """Number of steps without a decrease by a tenth after which the search gives up a start.
 
-    This is an addition of ours. On batches of several samples, distances stay at some hundredths of the
-    gradient's after a few hundred steps, whatever follows.
+    This is an addition of this project. On batches of several samples, distances stay at some hundredths of
+    the gradient's after a few hundred steps.
     """
 
     def _labels(self, observed: ObservedUpdate) -> Tensor | None:
-        """Return the labels, where they are not searched for with the samples."""
+        """Return the labels; None if they are searched for with the samples."""
         return None
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
@@ -382,8 +378,8 @@ _IMAGE_RANK = 3  # channels, height, width
 class Inverting(UpdateAttack):
     """Makes 1 - cos(gradients) + alpha TV(images) small, over the known positions alone.
 
-    Labels come first: of one sample by iDLG's rule, of more by iLRG's counts. The steps that a client took
-    one after another are simulated one after another.
+    Labels come first: by iDLG's rule for one sample, by iLRG's counts for more. A client's steps are
+    simulated one after another, as it took them.
     """
 
     name = "inverting"
@@ -391,9 +387,9 @@ class Inverting(UpdateAttack):
     source = "Geiping et al., Inverting Gradients, NeurIPS 2020, eq. 4"
     iterations: int = 1000
     step_size: float = 0.1
-    """Of a sample's values; a tenth of it from 3/8 of the iterations on, and again from 5/8 and 7/8."""
+    """Step of Adam for each value of a sample, divided by 10 after 3/8, 5/8 and 7/8 of the iterations."""
     smoothness: float = 0.1
-    """alpha, the weight of the total variation."""
+    """Weight alpha of the total variation."""
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         if len(observed.sample_shape) != _IMAGE_RANK:
@@ -414,7 +410,7 @@ class Inverting(UpdateAttack):
             else:
                 counts = np.bincount([only_label(observed)], minlength=observed.classes).astype(np.int64)
             labels = torch.from_numpy(np.repeat(np.arange(observed.classes), counts))
-            # In which batch a label was nobody knows: sorted ones would make batches of one class.
+            # Nobody knows the batch of a label: sorted ones would make batches of one class.
             labels = labels[torch.randperm(len(labels))]
             return Recovered(label_counts=counts, images=self._images(observed, labels))
 

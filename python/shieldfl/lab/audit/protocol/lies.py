@@ -1,8 +1,7 @@
 """The lies of this package: sums of too few, a second or late sum, invented clients, a tampered ciphertext.
 
-What the last one does with CKKS frames and an opened sum is written from docs/wire-format.md and
-docs/packings.md: only numbers that the attacker has go in, frames that it recorded or made itself, and what
-the opened sum says.
+The last one reads CKKS frames and an opened sum by docs/wire-format.md and docs/packings.md. It uses only
+numbers that the attacker has: frames that it recorded or made itself, and the opened sum.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class LoneTotal(ProtocolAttack):
 
 
 class FewTotal(ProtocolAttack):
-    """Asks for the sum of the victim and the liar's client: what that one has sent is taken from it."""
+    """Asks for the sum of the victim and the liar's client, and subtracts what its client has sent."""
 
     name = "few-total"
     source = "docs/threat-model.md: no sum of fewer than min_clients is opened"
@@ -88,18 +87,17 @@ class LateTotal(ProtocolAttack):
             liar.kept[client] = liar.question(phase, others)
         if victim not in earlier:
             return None
-        # What the honest sum of that round has moved the model by, and what the one without the victim would
-        # have.
+        # The model's change by that round's honest sum, and by the sum without the victim.
         everybody = liar.changed_since(earlier[victim], victim)
         count = len(liar.sent)
         return count * everybody - (count - 1) * liar.answer(earlier[victim], victim)
 
 
 class InventedClients(ProtocolAttack):
-    """Takes the place of all clients but the victim, by roles that it makes from the public set-up.
+    """Replaces all clients but the victim by roles that it makes from the public set-up.
 
-    Where clients enrol it asks the key authority to enrol these in the others' places, and goes on where it
-    is refused.
+    If clients enrol, it asks the key authority to enrol its roles instead of the others, and continues if
+    refused.
     """
 
     name = "invented-clients"
@@ -131,10 +129,10 @@ class InventedClients(ProtocolAttack):
         update = contraction(liar.round, len(liar.sent) + index, start)
         replaced = liar.roles.clients[index]
         if replaced.trained_scores.size:
-            # Where each client chooses what it encrypts, that is public, and the same is chosen in its place.
+            # If clients choose what they encrypt, that is public, and the invented client chooses the same.
             update = replace(update, scores=replaced.trained_scores)
         client.finish_training(update)
-        client._opening = None  # it was granted nothing to open, and goes on by what others say of it
+        client._opening = None  # it was granted nothing to open, and follows the answers of others
         for earlier, answer in liar.answers.items():
             if earlier != OPENED:
                 told = None if answer is None else method.message_for(index, answer)
@@ -143,16 +141,16 @@ class InventedClients(ProtocolAttack):
 
 
 _LOG2_SIZE = 22
-"""Of the secret beside what is not known of the sums, which is below half of it."""
+"""Power of two by which the secret is multiplied; the unknown part of the sums is below half of it."""
 _PART = "ciphertexts"
 
 
 class TamperedCiphertext(ProtocolAttack):
-    """Has the sum decrypt what its client has altered, and takes it for an oracle.
+    """Has the sum decrypt what its client has altered, and uses it as an oracle.
 
-    Under ``ckks`` the alteration asks for the round's secret key, with which the victim's ciphertexts are
-    read that the aggregator has. Under the other schemes no question is known: there one bit is flipped, and
-    what the model moves by beside the other clients' updates would be the answer.
+    Under ``ckks`` the altered ciphertext asks for the round's secret key, which opens the victim's
+    ciphertexts that the aggregator has. Under the other schemes no question is known. There one bit is
+    flipped, and the answer would be the model's change without the other clients' updates.
     """
 
     name = "tampered-ciphertext"
@@ -182,9 +180,9 @@ class TamperedCiphertext(ProtocolAttack):
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
-        """Ask for the sum with what was altered in it.
+        """Ask for the sum with the altered ciphertext in it.
 
-        Raises ParameterError where it has no room for the secret.
+        Raises ParameterError if the sum has no room for the secret.
         """
         if liar.refused is not None:
             raise liar.refused
@@ -193,7 +191,7 @@ class TamperedCiphertext(ProtocolAttack):
         if not isinstance(parameters, ckks.Parameters):
             return moved - liar.own_change
         encrypted = liar.roles.clients[victim].disclosure.encrypted
-        # What the others' training added is close to what the own one did: it would blur the secret's steps.
+        # Others' changes are close to the own one; they would blur the secret's steps.
         sums = encrypted.gather(moved - len(liar.sent) * liar.own_change)
         if sums.size < parameters.ring_degree:
             raise ParameterError(
@@ -213,7 +211,7 @@ _CASTAGNOLI = 0x82F63B78
 
 
 def resealed(frame: bytes) -> bytes:
-    """Give an altered frame of any scheme the checksum that fits it: there is no secret in that."""
+    """Give an altered frame of any scheme the checksum that fits it, which needs no secret."""
     checksum = 0xFFFFFFFF
     for byte in frame[:-4]:
         checksum ^= byte
@@ -248,7 +246,7 @@ class BatchFrame:
             offset += length
 
     def half(self, block: int, wanted: int) -> list[int]:
-        """Return c0 (0) or c1 (1) of a ciphertext, the middle of what was dropped in its place."""
+        """Return c0 (0) or c1 (1) of a ciphertext, with the middle of the range for dropped bits."""
         rows = []
         for _, bits, where in self._rows(block, wanted):
             packed = np.frombuffer(self.frame[where], np.uint8)
@@ -281,7 +279,7 @@ def ask_for_secret(frame: bytes, parameters: ckks.Parameters, log2_size: int) ->
 def secret_from_sum(opened: NDArray[np.floating[Any]], parameters: ckks.Parameters, log2_size: int) -> Counts:
     """Read the ternary secret from the first N values of an opened sum.
 
-    The sum is of :func:`ask_for_secret`'s batch and of others.
+    The sum includes :func:`ask_for_secret`'s batch and other batches.
     """
     size = 2.0 ** (log2_size - parameters.fraction_bits)
     found: Counts = np.rint(opened[: parameters.ring_degree] / size).astype(np.int64)
@@ -341,7 +339,7 @@ def drop_low_bits(digits: Sequence[int], dropped_bits: int) -> list[int]:
 
 
 def restore_low_bits(fields: Sequence[int], dropped_bits: int) -> list[int]:
-    """Put the middle of what was cut off in its place, which is 1/2 too much on average."""
+    """Restore dropped bits as the middle of their range, which is 1/2 too much on average."""
     middle = (1 << dropped_bits) >> 1
     return [(fields[0] << dropped_bits) + middle, *fields[1:]]
 

@@ -1,6 +1,6 @@
-"""What an attack on the protocol is: a lie, told in a small federation to a method's own roles; its outcome.
+"""Attacks on the protocol: a lie, told in a small federation to a method's own roles, and its outcome.
 
-The aggregator that lies has a client on its side: they hold what they were sent, and ask.
+The lying aggregator has a client on its side. Both keep what they were sent, and ask.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from shieldfl.rounds.training_client import TrainingClient
 
 _SHARES_OF_LAYERS = (0.6, 0.95, 1.0)
 _SHARED = bytes(range(32))
-"""Of clients and key authority, in methods in which these share a secret."""
+"""Secret of the clients and the key authority, for methods in which they share one."""
 _ROUNDS = 100
 
 
 class PlayedFederation(EmbeddedRoles):
     """Rounds of one method, whose clients train without data: lies do not depend on what is learned.
 
-    ``config`` is of the audit: how many clients, the fewest of a round, who opens sums. ``parameters`` is how
-    many the model has, and ``kept`` what another one's roles were before their first round, and the key, as
-    for :class:`EmbeddedRoles`. Raises ParameterError for what the method refuses.
+    ``config`` is the audit's: number of clients, fewest clients of a round, opener. ``parameters`` is the
+    model's number of parameters. ``kept`` is the state of another federation's roles before their first
+    round, and its key, as for :class:`EmbeddedRoles`. Raises ParameterError for what the method refuses.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PlayedFederation(EmbeddedRoles):
         model = GlobalModel(drawn, np.empty(0, np.float32))
         super().__init__(method, model, threads=1, shared_secret=_SHARED, kept=kept)
         self.changes: dict[int, FloatVector] = {}
-        """By client: what its training has changed of the global model in the round that runs, (P,)."""
+        """Change (P,) of the global model by a client's training in the current round, by client number."""
         self.round = 0
         self._seed = config.seed
         self._account = self.method.account()
@@ -87,7 +87,7 @@ class PlayedFederation(EmbeddedRoles):
         return cls(*how, kept=_kept(*how))
 
     def unplayable(self) -> str | None:
-        """Say why lies do not fit these roles: they open answers by what this package's own roles do."""
+        """Return why lies do not fit these roles, else None: lies rely on how this package's roles open."""
         clients_fit = all(isinstance(one, TrainingClient) for one in self.clients)
         if clients_fit and isinstance(self.aggregator, CollectingAggregator):
             return None
@@ -157,21 +157,21 @@ class Question:
     asked: Message
     model: Message
     aggregator: CollectingAggregator
-    """That closed the phase: where the aggregator opens, it alone opens the answer."""
+    """The aggregator that closed the phase; where the aggregator opens, it alone opens the answer."""
     reader: TrainingClient
-    """A client as it was then: where clients open, it opens the answer."""
+    """Copy of the liar's client at the time of the question; where clients open, it opens the answer."""
 
 
 class LyingAggregator:
-    """An honest aggregator's steps from now on: it lies before the last phase's result leaves.
+    """Takes over an honest aggregator's steps, and lies before the last phase's result leaves.
 
-    Every other sum it makes with a copy of the honest role, from that one's state, so that the round goes on
-    as if nothing had been asked. It has a client on its side, the ``reader``, that opens what clients may
-    open; the policies that this one's own code keeps, such as the fewest clients of a sum, are left out.
+    It makes every further sum with a copy of the honest role in its state, so that the round continues as if
+    nothing had been asked. A client on its side, the ``reader``, opens what clients may open. Policies that
+    the reader's own code keeps, such as the fewest clients of a sum, are left out.
 
-    ``changes`` returns what each client's training has changed of the model in this round, (P,): of these a
-    lie may use the reader's. ``lie`` is told of the last phase before its result leaves, ``alter`` says what
-    is taken in the place of a client's message.
+    ``changes`` returns each client's change of the model by this round's training, (P,); a lie may use the
+    reader's. ``lie`` is called with the last phase before its result leaves. ``alter`` returns what is taken
+    instead of a client's message.
     """
 
     def __init__(
@@ -187,18 +187,18 @@ class LyingAggregator:
         self._changes, self._lie, self._alter = changes, lie, alter
         self.round = 0
         self.first = Message()
-        """What the clients of the round were sent first; nothing where there is no key authority."""
+        """First message to the clients of the round; empty if there is no key authority."""
         self.sent: dict[int, Message] = {}
         self.answers: dict[str, Message | None] = {}
-        """By phase of the round: what clients got for the one before."""
+        """Clients' answer to the phase before, by name of the round's phase; None if there is none."""
         self._taken: dict[int, Message] = {}
         self.refused: ShieldError | None = None
-        """What the honest role has refused a message with that was put in another one's place.
+        """Error with which the honest role refused an altered message; None if it took all of them.
 
-        It took that one.
+        It then took the original message.
         """
         self.kept: dict[int, Question] = {}
-        """By client: a question of an earlier round that a lie comes back to."""
+        """Question of an earlier round that a lie returns to, by client number."""
 
         honest = self.honest
         self._begin, self._receive, self._close = honest.begin_phase, honest.receive, honest.close
@@ -240,7 +240,7 @@ class LyingAggregator:
         return result
 
     def question(self, phase: str, messages: Messages | None = None) -> Question:
-        """Sum messages of the phase, None for those that were taken; return what asks for their sum."""
+        """Sum messages of the phase, None for those it took, and return the question for their sum."""
         copied = _copied(self.honest, self.roles.new_aggregator())
         copied.begin_phase(phase, self.round, self.answers[phase])
         for client, message in (self._taken if messages is None else messages).items():
@@ -270,9 +270,9 @@ class LyingAggregator:
         return parameters_of(method.message_for(client, model), method.plan.parameters)
 
     def answer(self, question: Question, victim: int) -> FloatVector:
-        """Ask the key authority, and return what the model changes by that the victim would have then, (P,).
+        """Ask the key authority, and return the change (P,) of the model that the victim would then have.
 
-        Raises what it refuses with, and WireFormatError for a sum that opens to nothing which can be used.
+        Raises the error of a refusal, and WireFormatError for a sum that opens to nothing usable.
         """
         authority = self.roles.authority
         assert authority is not None
@@ -301,14 +301,14 @@ def _copied(role: Role, new: Role) -> Role:
 
 
 _CLOSE = 0.01
-"""Of the root mean square of an update: what is nearer to a value than this tells it."""
+"""Error up to which a value counts as told, as a share of the update's root mean square."""
 _ALL = 0.9
-"""Of a client's encrypted values: whoever is told so many has its update. The rest may have been rounded."""
+"""Share of a client's encrypted values that counts as its update; the rest may differ by rounding."""
 _MOST_ROUNDS = 4 * FEWEST_TRIES
-"""Of all federations together: methods that alternate have rounds in which nothing is encrypted."""
+"""Most rounds of all federations together; methods that alternate have rounds without encryption."""
 _NO_LIE = "no lie is needed: each client's message has its update in the clear"
 _SECRET = "aggregator-and-client"
-"""The party that lies and has a client, which opens what clients may."""
+"""Name of the party that lies and has a client, which opens what clients may open."""
 
 
 def share_told(guess: NDArray[np.floating[Any]] | None, change: FloatVector, encrypted: Flags) -> float:
@@ -321,7 +321,7 @@ def share_told(guess: NDArray[np.floating[Any]] | None, change: FloatVector, enc
 
 
 _Try = tuple[float, float, int, str]
-"""The share that was told, that by all clients' mean as in an honest round, the victim, and a refusal."""
+"""Share of values told, share that all clients' honest mean tells, victim's number, and refusal or ""."""
 
 
 def _tried(
@@ -337,25 +337,25 @@ def _tried(
 
 
 class ProtocolAttack(FederationAttack):
-    """A lie of the aggregator, told on drawn updates; what it got is held against the true one."""
+    """A lie of the aggregator, told on drawn updates; its result is compared with the true update."""
 
     measured_by = "values told"
     is_told = True
     parameters = 24
-    """Of the model; few, since Paillier takes milliseconds for each."""
+    """Number of parameters of the model; few, since Paillier takes milliseconds for each."""
     rounds_back = 0
-    """How many rounds before the lie the victim has sent what it is about."""
+    """How many rounds before the lie the victim sent the values that the lie is about."""
     needs_client = False
-    """Whether the aggregator cannot tell it without a client on its side."""
+    """Whether the aggregator needs a client on its side to tell the lie."""
     in_first_rounds = False
-    """Whether the lie is of the first round alone where clients open: later ones need what they opened."""
+    """Whether, where clients open, the lie is told in first rounds only: later ones need what they opened."""
 
     @classmethod
     @abstractmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector | None:
-        """Tell the lie; return what it says that the victim has changed of the model, (P,).
+        """Tell the lie; return the victim's change of the model, (P,), as the lie tells it.
 
-        None in a round that only prepares it. Raises the ShieldError that it is refused with.
+        Returns None in a round that only prepares the lie. Raises the ShieldError of a refusal.
         """
 
     @classmethod
@@ -416,7 +416,7 @@ class ProtocolAttack(FederationAttack):
         tries: list[_Try] = []
 
         past: list[tuple[dict[int, FloatVector], dict[int, Flags]]] = []
-        """Of the rounds of the federation that runs, the newest last: what clients changed, and encrypted."""
+        """Clients' changes and encrypted positions in each round of the current federation, newest last."""
 
         def tell(liar: LyingAggregator, phase: str) -> None:
             changes = dict(federation.changes)
@@ -449,7 +449,7 @@ class ProtocolAttack(FederationAttack):
                 raise ended  # of no lie's doing
             if len(tries) == FEWEST_TRIES:
                 break
-            # A lie that was answered leaves a federation in which nothing fits any more.
+            # After an answered lie nothing in the federation fits together any more.
             if ended is not None or (self.in_first_rounds and federation.method.clients_open):
                 federation = made()
                 past.clear()

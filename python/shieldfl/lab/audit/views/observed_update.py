@@ -31,28 +31,28 @@ class ObservedUpdate:
     """
 
     model: nn.Module
-    """What the client trained from, as far as the attacker knows it. Attacks work on copies."""
+    """Model that the client trained from, as far as the attacker knows it. Attacks work on copies."""
     change: FloatVector
     """Parameters after training minus before, (P,).
 
-    Whatever stands where ``known`` is false tells nothing.
+    Values where ``known`` is false tell nothing.
     """
     known: Flags
-    """Of which positions the attacker has the value, exact or noised, (P,)."""
+    """Whether the attacker has the value of each position, exact or noised, (P,)."""
     training: TrainingSettings
-    """How the client trained; public."""
+    """Settings of the client's training; public."""
     samples: int
-    """How many samples the client trained on; public, as weights are."""
+    """Number of samples that the client trained on; public, as weights are."""
     sample_shape: tuple[int, ...]
     classes: int
     noise_deviation: float | FloatVector = 0.0
-    """The deviation of the noise, and of rounding by encryption, on known values of ``change``.
+    """Standard deviation of noise, and of rounding by encryption, on known values of ``change``.
 
     It is one number for all values, or (P,) for each; 0 where values are exact. It is public, as a method's
     settings are.
     """
     value_range: tuple[float, float] = (0.0, 1.0)
-    """Of a sample's features; public, as the normalisation is."""
+    """Lowest and highest value of a sample's features; public, as the normalisation is."""
 
     def __post_init__(self) -> None:
         size = self.layout.size
@@ -78,7 +78,7 @@ class ObservedUpdate:
 
     @property
     def gradients_taken(self) -> float:
-        """How many times the learning rate would carry a gradient that is the same in every step.
+        """How many times the learning rate multiplies a gradient that is the same in every step.
 
         That is the number of steps, and more with momentum, which carries a gradient through all later steps.
         """
@@ -87,7 +87,7 @@ class ObservedUpdate:
 
     @property
     def deviation(self) -> FloatVector:
-        """The noise on each value of ``change``, (P,)."""
+        """Standard deviation of the noise on each value of ``change``, (P,)."""
         of_all = np.asarray(self.noise_deviation, dtype=np.float32)
         return np.broadcast_to(of_all, self.change.shape) if of_all.ndim == 0 else of_all
 
@@ -95,13 +95,13 @@ class ObservedUpdate:
     def gradient(self) -> FloatVector:
         """The mean gradient (P,) that SGD would need for this change, if it were the same in every step.
 
-        That is the gradient itself where there was one step.
+        After one step it is the gradient itself.
         """
         return np.asarray(-self.change / self._carried, dtype=np.float32)
 
     @property
     def gradient_deviation(self) -> FloatVector:
-        """The noise on each value of :attr:`gradient`, (P,)."""
+        """Standard deviation of the noise on each value of :attr:`gradient`, (P,)."""
         return np.asarray(self.deviation / self._carried, dtype=np.float32)
 
     @property
@@ -117,5 +117,5 @@ class ObservedUpdate:
         }
 
     def filled(self, change: FloatVector) -> ObservedUpdate:
-        """Return it with guesses where nothing is known; what is known stays."""
+        """Return the update with guesses where nothing is known; known values stay."""
         return replace(self, change=np.where(self.known, self.change, change).astype(np.float32))

@@ -1,7 +1,4 @@
-"""A federation of which every role's messages are recorded, with the truth beside it.
-
-And what parties have of it.
-"""
+"""Federations with every role's messages recorded, the truth about them, and what parties have of them."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 
 _kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
-"""By parameters and policy: a pair as it was made, before it opened anything."""
+"""Key pair as it was before it opened anything, by parameters, fewest clients and bounds of weights."""
 
 
 def kept_pair(
@@ -58,12 +55,12 @@ def kept_pair(
     threads: int | None,
     weight_bounds: tuple[float, float],
 ) -> KeyPairAuthority[Any]:
-    """Return a key authority with a new pair; where pairs last, with that of an earlier one.
+    """Return a key authority with a new pair; where pairs last, with an earlier authority's.
 
-    Pairs of single rounds are made anew. What was opened by an earlier authority this one does not know: each
-    is of a federation of its own, with its own session and signing key. It is for the audit alone: no
-    command, and no other part of the package, has two authorities of one key. Raises as
-    :class:`KeyPairAuthority` does.
+    Pairs of single rounds are made anew. The authority does not know what an earlier one opened: each belongs
+    to a federation of its own, with its own session and signing key. Only the audit uses this: no command,
+    and no other part of the package, has two authorities of one key. Raises as :class:`KeyPairAuthority`
+    does.
     """
     made: Any = partial(
         KeyPairAuthority, parameters, min_clients, threads=threads, weight_bounds=weight_bounds
@@ -85,7 +82,7 @@ _STEPS = (
     *("begin_phase", "receive", "open", "keep"),
     *("enrol", "grant", "answer", "sign_answer"),
 )
-"""Of clients, aggregator and key authority: those that bring them messages, or what training gave."""
+"""Names of the steps that bring messages, or a training's result, to clients, aggregator and authority."""
 
 Role = TypeVar("Role")
 
@@ -104,9 +101,9 @@ class Delivery:
     receiver: str
     step: str
     details: tuple[int | str, ...]
-    """What came with it outside of the bytes: phase, client, round, in the step's order."""
+    """Further arguments of the step besides messages, in its order: phase, client, round."""
     round: int
-    """In which it came; 0 for what came before the first."""
+    """Number of the round of the delivery; 0 before the first round."""
     data: bytes
 
     @property
@@ -118,26 +115,25 @@ class Delivery:
 class Record:
     deliveries: list[Delivery] = field(default_factory=list)
     models: dict[tuple[str, int], FloatVector] = field(default_factory=dict)
-    """By client or aggregator, and round: the global parameters (P,) that the role has when the round begins.
+    """Global parameters (P,) that a role has when a round begins, by the role's name and the round.
 
-    A role that never has them has no entry. The model behind the last round stands under the round that would
-    come next.
+    The roles are clients and the aggregator. A role that never has them has no entry. The model after the
+    last round has the number of the next round.
     """
     authority_has: set[int] = field(default_factory=set)
-    """Rounds that begin with models of the key authority: of every client the one that it is sent."""
+    """Rounds at whose start the key authority has the models, of every client the one that it is sent."""
     own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
-    """By client and round: what its training gave, which that client alone has."""
+    """Result of a client's training, which that client alone has, by client and round."""
     own_shares: dict[tuple[int, int], Floats] = field(default_factory=dict)
-    """By client and round: what its part of a sum with noise comes to in the mean, (P,).
+    """Part (P,) that a client adds to the mean of a noised sum, by client and round.
 
-    Such a client adds a share of the noise to what it encrypts. The part is clipped and has the share in it,
-    and that client alone has the part.
+    The part is clipped and includes the client's share of the noise. That client alone has it.
     """
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
     deviations: dict[tuple[int, int], float] = field(default_factory=dict)
-    """By client and round: the noise's deviation on what it discloses as noised, told by public settings."""
+    """Standard deviation of a client's noise, as public settings tell it, by client and round."""
     participants: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """By round: clients that went through the whole of it."""
+    """Clients that went through the whole round, by round."""
     round: int = 0
 
 
@@ -187,7 +183,7 @@ class RecordedFederation(EmbeddedFederation):
                 self.record.own_shares[index, sharing.round] = sharing.in_the_mean(vector)
                 self.record.deviations[index, sharing.round] = sharing.deviation_of_share
 
-            # What a client encrypts, turned back as its sum will be: what it draws no message tells.
+            # What a client encrypts, decoded as its sum will be: no message tells what it draws.
             sharing.tell_vector = keep
         return self._recorded(client, client_name(index), index)
 
@@ -222,7 +218,7 @@ class RecordedFederation(EmbeddedFederation):
         return traffic
 
     def _keep_models(self, round_number: int) -> None:
-        """Keep, for every role, the model that it has by itself: a client what it opened or was sent last."""
+        """Keep each role's own model; a client has the one that it opened or was sent last."""
         method, models, size = self.method, self.record.models, self.initial.parameters.size
         for index, client in enumerate(self.clients):
             newest = client.global_model(self._driver.model)
@@ -240,17 +236,17 @@ class RecordedFederation(EmbeddedFederation):
 class Party:
     """One party, honest but curious: it keeps what it gets and does as the method says.
 
-    Clients of a party are told by how many there are: the first ones that are not the victim.
+    Its clients are given by their number: the first ones that are not the victim.
     """
 
     name: str
     meaning: str
     role: str = ""
-    """What it is beside clients."""
+    """Role that the party has besides its clients; empty if it has none."""
     colluding_clients: int | None = 0
-    """How many clients are of the party; None for all but the victim."""
+    """Number of clients in the party; None for all but the victim."""
     reads_channel: bool = False
-    """Whether it has every message to and from clients, as it would be without TLS."""
+    """Whether the party has every message to and from clients, as it would without TLS."""
     has_last_model: bool = False
 
 
@@ -277,21 +273,21 @@ PARTS_OF_VALUES = ("values", "update")
 
 @dataclass(frozen=True)
 class KnownChange:
-    """What a party knows of what one client's training changed in a round, or that of several together."""
+    """What a party knows of the change in a round by one client's training, or by several together."""
 
     round: int
     clients: tuple[int, ...]
-    """Whose change it is. Each position has the mean over those of them that sent a value there."""
+    """Clients whose change this is; each position has the mean over its senders among them."""
     change: FloatVector
-    """(P,); 0 where nothing is known."""
+    """Change of the parameters, float32 (P,); 0 where nothing is known."""
     known: Flags
     start: FloatVector | None
-    """The global parameters (P,) that the round began with; None where the party does not have them."""
+    """Global parameters (P,) at the start of the round; None if the party does not have them."""
     source: str
     synthetic: bool
-    """Whether all of them trained on synthetic data alone in this round, so that no own samples are in it."""
+    """Whether all these clients trained in this round on synthetic data alone, without their own samples."""
     deviation: FloatVector
-    """By what each value (P,) is off, from the clients' noise and from their rounding to encrypt values."""
+    """Standard deviation of each value (P,), by the clients' noise and by rounding before encryption."""
 
 
 class View:
@@ -305,13 +301,14 @@ class View:
         self._roles = {party.role, *(client_name(index) for index in self.clients)}
         bits = method.own_settings.get("fraction_bits")
         self._rounding = 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
-        """The deviation of a client's encrypted value, which is even within a step; 0 if no steps are stated.
+        """Standard deviation of rounding to encrypt a value, uniform in a step; 0 if no steps are stated.
 
-        They are not of values with shares of noise, next to which rounding is nothing."""
+        Methods with shares of noise state none: next to the noise, rounding is negligible.
+        """
 
     @cached_property
     def deliveries(self) -> tuple[Delivery, ...]:
-        # On the way is what clients get, and what the aggregator and the authority get of them.
+        # The channel carries what clients get, and what aggregator and authority get from them.
         return tuple(
             one
             for one in self._record.deliveries
@@ -323,11 +320,11 @@ class View:
         )
 
     def of_victim(self) -> Iterator[Delivery]:
-        """Yield what the party has of the victim's own messages: of a round, and of enrolment."""
+        """Yield the victim's own messages that the party has, of rounds and of enrolment."""
         return (one for one in self.deliveries if _is_of(one, self.victim))
 
     def own_exchanges(self) -> Iterator[tuple[list[Delivery], list[Delivery]]]:
-        """Yield what each client that the party is, or reads the channel of, was sent, and has sent."""
+        """Yield messages to and from each of the party's clients, or to the victim for a channel's reader."""
         readers = (self.victim,) if self.party.reads_channel else self.clients
         for client in readers:
             sent = [one for one in self._record.deliveries if one.receiver == client_name(client)]
@@ -335,10 +332,10 @@ class View:
             yield sent, [one for one in own if _is_of(one, client)]
 
     def model(self, round_number: int) -> FloatVector | None:
-        """Return the global parameters (P,) that a round begins with, where the party has them.
+        """Return the global parameters (P,) that a round begins with; None if the party does not have them.
 
-        After the last round: what it came to. Whoever reads the channel has them where a message brings them.
-        Of the models of several clusters it is the victim's, where the party has that.
+        The round after the last stands for the last model. A party that reads the channel has a model if a
+        message brings it. Of several clusters' models it is the victim's, if the party has that one.
         """
         models = self._record.models
         victims = models.get((client_name(self.victim), round_number))
@@ -376,7 +373,7 @@ class View:
         yield from self._from_sums()
 
     def _numbers(self, delivery: Delivery, client: int) -> tuple[Flags, FloatVector] | None:
-        """Return the positions (P,) of the numbers in a message of this client, and these; else None."""
+        """Return the positions (P,) of the numbers in this client's message, and the numbers; else None."""
         disclosure = self._record.disclosures.get((client, delivery.round))
         if delivery.step != "receive" or client not in delivery.details[1:] or disclosure is None:
             return None
@@ -445,12 +442,10 @@ def _is_of(delivery: Delivery, client: int) -> bool:
 
 
 def _placed(numbers: FloatVector, disclosure: Disclosure, method: Method) -> tuple[Flags, FloatVector]:
-    """Return which positions (P,) a message's numbers are of, and those numbers, in order.
+    """Return the positions (P,) of a message's numbers, and these numbers in order, without buffers.
 
-    Buffers are left out.
-
-    Where positions that stay with a client are hidden among the others, they come with noise alone, and count
-    as not known: that favours the attacker, who cannot tell them apart.
+    Positions that stay with a client may be hidden among the others, with noise alone. They count as not
+    known. That favours the attacker, who cannot tell them apart.
     """
     sent = disclosure.clear.to_bool() | disclosure.noised.to_bool()
     count, buffers = int(sent.sum()), method.plan.buffers
@@ -466,9 +461,9 @@ def _placed(numbers: FloatVector, disclosure: Disclosure, method: Method) -> tup
 
 
 _MEASURED = 64
-"""Test samples that a trial's models are measured on: nobody looks at their accuracy."""
+"""Test samples on which a trial's models are measured; few, since nobody looks at their accuracy."""
 _OF_THE_ATTACKER = 2**31
-"""Added to a trial's seed: the attacker draws a model of the same kind, and not the same one."""
+"""Number added to a trial's seed, so that the attacker draws another model of the same kind."""
 
 
 def private_batches(dataset: Dataset, config: RunConfig) -> list[Counts]:
@@ -491,9 +486,9 @@ def first_model(config: RunConfig, dataset: Dataset) -> nn.Module:
 
 
 def planned(name: str, settings: MethodSettings, config: AuditConfig, **facts: Any) -> Method:
-    """Return a method of the audit's clients, for a model that is none of a data set's.
+    """Return a method for the audit's clients, and for a model that belongs to no data set.
 
-    ``facts`` are of its plan.
+    ``facts`` are further facts of its plan.
     """
     plan = FederationPlan.for_weights(
         None,
@@ -514,11 +509,11 @@ def recorded_run(
     plain: nn.Module,
     batches: Sequence[Counts],
 ) -> tuple[MethodRun, Method, nn.Module, Record]:
-    """Run and record; the module, whose parameters are overwritten, is what clients trained."""
+    """Run and record a federation; clients trained the module, whose parameters are overwritten."""
     if not method_class(name).schemes:
-        config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
+        config = replace(config, opener=None)  # nobody opens anything under such a method
     if getattr(settings.of(name), "synthetic_samples", 0) is None:
-        # As many as clients have themselves, and not as many as the data set has.
+        # As many as the clients' own samples, not as many as the data set has.
         settings = settings.changed(name, {"synthetic_samples": sum(map(len, batches))})
     model = adapt_model(name, plain, settings)
     method = planned_method(name, config, settings, dataset, model, None)
@@ -555,9 +550,9 @@ def _made_synthetic(*samples: Any, **how: Any) -> LabelledSamples:
 class Trial:
     """A method's federation, run and recorded.
 
-    ``number`` decides samples, models and seeds. ``planted`` is what clients train from, where the attacker
-    chose it, and so knows it; None for the configuration's model. ``batches`` are each client's samples,
-    positions in the training set; None draws them without regard to their labels.
+    ``number`` decides samples, models and seeds. ``planted`` is the first model if the attacker chose it, and
+    so knows it; None for the configuration's model. ``batches`` are each client's samples, positions in the
+    training set; None draws them without regard to their labels.
     """
 
     def __init__(
@@ -578,7 +573,7 @@ class Trial:
             name, settings, self.config, dataset, plain, self._batches
         )
         self.round_seconds = min(record.seconds for record in run.records)
-        """Of the quickest round: what is loaded and made once is not in it."""
+        """Seconds of the quickest round, without what is loaded and made once."""
         self._chosen = None if planted is None else run.federation.initial.parameters
 
     @property
@@ -591,7 +586,7 @@ class Trial:
 
     @cached_property
     def _drawn_anew(self) -> nn.Module:
-        """A model of the same kind with fresh layers: what a party without the model can take for it."""
+        """A model of the same kind with fresh layers, which a party without the model can use for it."""
         other = deepcopy(self.model)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed + _OF_THE_ATTACKER)
@@ -604,8 +599,7 @@ class Trial:
         return View(self.record, self.method, party, victim).changes()
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
-        # Who chose the first model and has no later one knows best what it chose: training moves it by
-        # little.
+        # A party that chose the first model, and has no later one, uses it: training moves it by little.
         start = self._chosen if known.start is None else known.start
         model = deepcopy(self._drawn_anew if start is None else self.model)
         if start is not None:
