@@ -254,7 +254,7 @@ def run(
 ) -> None:
     """What becomes of each mutant; those which the tests do not kill are written to `output`."""
     # What tests import is imported once.
-    for name in ("numpy", "torch", "pytest", "hypothesis", "flwr", "opacus"):
+    for name in ("numpy", "torch", "flwr", "opacus"):
         importlib.import_module(name)
 
     here, left, counts = places(root), [], {}
