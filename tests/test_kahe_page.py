@@ -1,4 +1,4 @@
-"""The figures of docs/kahe.md, recomputed from its own formulas, the core's constants and the script of estimates."""
+"""The figures of the pages on kahe, recomputed from their formulas, the core's constants and the script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from documentation_pages import ROOT, doc, prose_of, table_rows
 from shieldfl.encryption.kahe import ATTACK_COSTS
 
 PAGE = doc("docs/kahe.md")
-PROSE = prose_of("docs/kahe.md")
+PROSE = " ".join(map(prose_of, ("docs/kahe.md", "docs/kahe-proofs.md", "docs/kahe-margins.md")))
 MOST_PRIME_BITS = 50
 
 
@@ -57,22 +57,38 @@ def shortest(value_bits: int, clients: int, degree: int) -> tuple[float, int]:
     return min(found)
 
 
-def test_table_of_parameters_is_computed():
-    rows = table_rows(PAGE, "bits; clients")
-    assert len(rows) == 9
-    for kind, degree, fields, scale, dropped, modulus_bits, size, wrong in rows:
-        value_bits, clients = (int(number.replace(",", "")) for number in kind.split("; "))
-        parameters = sf.kahe.Parameters(max_clients=clients, value_bits=value_bits, ring_degree=int(degree))
-        facts = parameters._facts
-        assert [fields, scale, dropped] == [
-            str(facts[name]) for name in ("values_per_coefficient", "log2_scale", "dropped_bits")
-        ]
-        assert int(modulus_bits) == sum(prime.bit_length() for prime in facts["primes"])
-        assert (f"{parameters.bytes_per_value:.2f}", parameters.values_per_coefficient) == (size, int(fields))
-        best = shortest(value_bits, clients, int(degree))
-        assert (f"{best[0]:.2f}", best[1]) == (size, int(fields))
-        assert parameters.failure_bits == pytest.approx(failure_bits(clients, int(scale), int(dropped)))
-        assert wrong == f"2^-{parameters.failure_bits:.1f}"
+# Bits and clients; degree, fields, log2 of the scale, dropped bits, bits of q, bytes a value, wrong with 2^-this.
+SHORTEST = (
+    (24, 64, 2048, 1, 11, 5, 41, "4.50", "110.1"),
+    (24, 64, 4096, 3, 10, 3, 100, "4.04", "111.3"),
+    (24, 64, 8192, 6, 11, 5, 191, "3.88", "110.1"),
+    (16, 32, 2048, 1, 11, 5, 32, "3.38", "221.2"),
+    (16, 32, 4096, 4, 10, 4, 94, "2.81", "138.6"),
+    (16, 32, 8192, 9, 10, 4, 199, "2.71", "138.6"),
+    (16, 1000, 2048, 1, 13, 5, 39, "4.25", "112.9"),
+    (16, 1000, 4096, 3, 13, 5, 91, "3.58", "112.9"),
+    (16, 1000, 8192, 7, 13, 5, 195, "3.39", "112.9"),
+)
+
+
+@pytest.mark.parametrize("row", SHORTEST)
+def test_parameters_are_the_shortest(row):
+    value_bits, clients, degree, fields, scale, dropped, modulus_bits, size, wrong = row
+    parameters = sf.kahe.Parameters(max_clients=clients, value_bits=value_bits, ring_degree=degree)
+    facts = parameters._facts
+    assert [fields, scale, dropped] == [
+        facts[name] for name in ("values_per_coefficient", "log2_scale", "dropped_bits")
+    ]
+    assert (
+        modulus_bits
+        == sum(prime.bit_length() for prime in facts["primes"])
+        <= MOST_PRIME_BITS * degree // 2048
+    )
+    assert (f"{parameters.bytes_per_value:.2f}", parameters.values_per_coefficient) == (size, fields)
+    best = shortest(value_bits, clients, degree)
+    assert (f"{best[0]:.2f}", best[1]) == (size, fields)
+    assert parameters.failure_bits == pytest.approx(failure_bits(clients, scale, dropped))
+    assert wrong == f"{parameters.failure_bits:.1f}"
 
 
 def test_worked_failure_is_computed():
@@ -80,7 +96,7 @@ def test_worked_failure_is_computed():
     scale, dropped = parameters._facts["log2_scale"], parameters._facts["dropped_bits"]
     variance = 64 * (COINS / 4 + (4**dropped - 1) / 12)
     assert f"d = {dropped} and Δ = 2^{scale}" in PROSE
-    assert f"V = 64 · {variance / 64:g} = {variance:,.0f}" in PROSE
+    assert f"V = 64·{variance / 64:g} = {variance:,.0f}" in PROSE
     wrong = f"2^-{parameters.failure_bits:.1f}"
     assert f"the margin is {2 ** (scale - 1) - 0.5:g}, and the probability {wrong}" in PROSE
     least = LEAST_FAILURE_BITS
@@ -100,7 +116,7 @@ def test_coins_and_blocks_are_the_core_s():
     half = COINS // 2
     assert f"{half} coins minus {half} coins, {COINS} in all, variance {COINS // 4}" in PROSE
     assert f"w = {COINS} and r = {BLOCKS}" in PROSE
-    assert f"a mean width of {half} gives variance {half / 4:g}" in PROSE
+    assert f"A mean width of {half} gives variance {half / 4:g}" in PROSE
     assert f"u < {BLOCKS}" in PROSE
     assert f"S_v is short: {(COINS * 64).bit_length()} bits a coefficient for 64 clients" in PROSE
 
@@ -109,7 +125,7 @@ def test_loss_of_the_theorem_is_computed():
     fields = shortest(24, 64, 4096)[1]
     blocks = math.ceil(10**6 / (fields * 4095))
     secrets = math.ceil(blocks / BLOCKS)
-    assert f"(T = {secrets}) make n (3n - 1) T = 2^{math.log2(64 * (3 * 64 - 1) * secrets):.1f}" in PROSE
+    assert f"(T = {secrets}) make n(3n-1)T = 2^{math.log2(64 * (3 * 64 - 1) * secrets):.1f}" in PROSE
 
 
 def test_many_values_take_these_rings():
@@ -164,12 +180,17 @@ def test_estimates_for_other_hints_are_the_script_s():
         costs.append(f"{min(attack['core_svp_classical'] for attack in attacks):.1f}")
     assert f"costs {costs[0]} bits by classical core-SVP with the coins given away" in PROSE
     deviations = f"{of_sums_alone(1.0):.2f} and, in the narrowest 1/{BLOCKS}, {of_sums_alone(1 / BLOCKS):.2f}"
-    assert f"{costs[1]} with the sums alone (deviations {deviations})" in PROSE
-    assert f"and {costs[2]} with the {gaussian:.2f} that the theorem for Gaussians" in PROSE
+    assert f"With the sums alone it costs {costs[1]} (deviations {deviations})" in PROSE
+    of_gaussians = (
+        f"With the {gaussian:.2f} that the theorem for Gaussians would leave of a variance of {COINS // 4}"
+    )
+    assert f"{of_gaussians} it costs {costs[2]}." in PROSE
 
 
-def test_estimates_are_what_the_script_prints(printed):
-    assert f"<!-- estimates: -->\n```text\n{printed}\n```" in PAGE
+def test_deviations_are_what_the_script_prints(printed):
+    secret, error = re.match(r"deviations: secret ([\d.]+), error ([\d.]+) ", printed).groups()
+    assert f"The secret's is {secret} (root mean square: {math.sqrt(COINS / 8):.2f})" in PROSE
+    assert f"It takes the narrowest 1/{BLOCKS} of them, whose errors have {error}." in PROSE
 
 
 def test_estimates_in_words_are_the_script_s(printed):
@@ -181,13 +202,11 @@ def test_estimates_in_words_are_the_script_s(printed):
         cheapest[row[0], row[1]] = [min(pair) for pair in zip(known, costs, strict=True)]
     core_svp, quantum, newer, standard, _ = cheapest["4096", "100"]
     assert f"**{core_svp:.0f} bits by classical core-SVP**" in PROSE
-    assert f"On a quantum computer {quantum:.0f} (0.265 β), and {newer:.0f} with" in PROSE
+    assert f"On a quantum computer it is {quantum:.0f} (0.265β), and {newer:.0f} with" in PROSE
     assert f"**{standard:.0f} bits by the homomorphic encryption standard's model**" in PROSE
     assert [ring for ring, costs in cheapest.items() if costs[0] >= 128] == [("2048", "41")]
-    assert "of the rows above only the first has that" in PROSE
+    assert "prints, only N = 2048 with 41 bits of q has it" in PROSE
     most = [(str(degree), str(MOST_PRIME_BITS * degree // 2048)) for degree in (2048, 4096, 8192)]
     assert all(ring in cheapest for ring in most)
     assert all(costs[3] > 128 for costs in cheapest.values())
-    used = {tuple(row[1:2] + row[5:6]) for row in table_rows(PAGE, "bits; clients")}
-    assert all(int(bits) <= MOST_PRIME_BITS * int(degree) // 2048 for degree, bits in used)
-    assert "4096 with 100 and 8192 with 200 are the most that parameters use" in PROSE
+    assert [tuple(row[:2]) for row in table_rows(PAGE, "N")] == most
