@@ -1,8 +1,14 @@
-"""The pages of docs/papers, made of the tables' files and what is stored of them: nothing else."""
+"""The pages of docs/papers: the words of ``texts`` around tables of what is stored.
+
+A text begins with the commit whose results it speaks of. ``=== frame`` is the page, ``=== NAME`` what stands around a
+table.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,12 +19,11 @@ from papers.table_file import PAPERS, PaperTable
 from papers.verdicts import Cell, Counts, cells_of
 from shieldfl.quantities import bytes_text, seconds_text, share_text
 
-__all__ = ["FOLDER", "Measured", "pages", "write_pages"]
+__all__ = ["FOLDER", "Measured", "pages", "words_of", "write_pages"]
 
 FOLDER = ROOT / "docs" / "papers"
 Measured = Sequence[tuple[PaperTable, Stored | None]]
 """Tables, and what is stored of each."""
-_WRITTEN_BY = "`make papers` measures these tables and writes this page from what it stored (`bench/papers`)."
 
 
 def pages(measured: Measured) -> dict[str, str]:
@@ -34,6 +39,13 @@ def write_pages(measured: Measured, folder: Path = FOLDER) -> list[Path]:
     for name, text in pages(measured).items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in pages(measured)]
+
+
+def words_of(page: str) -> dict[str, str]:
+    """Return a page's frame, and what stands around tables, by name; by "" the commit that they speak of."""
+    written = (Path(__file__).parent / "texts" / f"{page}.md").read_text(encoding="utf-8")
+    parts = re.split(r"^=== (\S+)\n", written, flags=re.MULTILINE)
+    return dict(zip(["", *parts[1::2]], parts[::2], strict=True))
 
 
 def _count(measured: Measured) -> Counts:
@@ -60,89 +72,67 @@ def _index(by_paper: Mapping[str, Measured]) -> str:
             counts.cells - counts.run,
         )
         rows.append((title, *map(str, numbers)))
-    heads = ("paper", "tables", "run", "printed without numbers")
-    heads += ("cells", "run", "agree", "disagree", "held against nothing", "not run")
-    reasons = sorted(every.reasons.items(), key=lambda one: -one[1])
-    return (
-        "# The papers' tables, ours beside theirs\n\n"
-        f"{_WRITTEN_BY}\n\n"
-        "A table is a file that states the paper's numbers, our settings, every difference of setting that is known, "
-        "and for each column when a cell of ours agrees. Results are kept under the file's digest: another rule, or "
-        "another setting, throws them away. A cell is a number that the paper prints. Only the data set that the paper "
-        "names counts, and all of it: where it is not at hand, or of a subset, the cell is not run.\n\n"
-        "Rules and settings were written before the table was measured, with these exceptions. "
-        "SelectiveShield's tables 4 and 5 and SenseCrypt's figure 6 follow an attack whose figures [were "
-        "known](../audit-papers.md) for all but table 5. Of SenseCrypt's table 2 the seconds were at first to"
-        " be below the paper's, which says nothing, and are held to its order since; the bytes under CKKS "
-        "were at first to be of the paper's order, and are held to the same side of Paillier's since. "
-        "Of Alt-FL's table II it "
-        "was at first the other end of the column that was taken for the one a setting comes from; the bound "
-        "did not change. The definition of distance in SenseCrypt's figure 10 was taken because it gives the "
-        "paper's numbers.\n\n"
-        f"{_table(heads, rows)}\n"
-        "“Held against nothing” are cells that were measured and judge nothing: rows that others are compared with, "
-        "those whose own number a setting was taken from, and those of another model than the paper's. Figures that "
-        "papers print as pictures alone have no cells.\n\n"
-        "Not run, and why:\n\n"
-        f"{_table(('cells', 'why'), [(str(count), reason) for reason, count in reasons])}\n"
-        "## Measuring them again\n\n"
-        "```sh\n"
-        "SHIELDFL_DATA=DIR make papers                       # all that the data at hand allow: 8 hours by estimate\n"
-        "python bench/papers/run.py --list                   # tables, how long they take, what is stored\n"
-        "python bench/papers/run.py --small                  # the quickest ones, a quarter of an hour in all\n"
-        "python bench/papers/run.py --only alt-fl-table-2    # one table\n"
-        "python bench/papers/run.py --pages                  # these pages from what is stored\n"
-        "```\n\n"
-        "Rows that are stored under the same file and the same code are not measured again, so that a run that was cut "
-        "off goes on. The attack tables of these papers have [a page of their own](../audit-papers.md).\n"
-    )
+    heads = ("paper", "tables", "tables measured", "tables without numbers")
+    heads += ("cells", "cells measured", "agree", "disagree", "unjudged", "not measured")
+    reasons = ", ".join(f"{reason} {count}" for reason, count in every.reasons.most_common())
+    return words_of("README")["frame"].format(papers=_table(heads, rows), reasons=reasons)
 
 
 def _paper_page(name: str, measured: Measured) -> str:
-    counts = _count(measured)
-    text = (
-        f"# {PAPERS[name]}: its tables, ours beside them\n\n{_WRITTEN_BY} [All papers](README.md).\n\n"
-        f"{counts.tables} tables and figures, {counts.tables_run} of them run; {counts.cells} cells, {counts.run} of "
-        f"them run: {counts.agreeing} agree, {counts.disagreeing} do not, {counts.unjudged} are held against nothing.\n"
+    counts, words = _count(measured), words_of(name)
+    said = (
+        f"{counts.cells} cells of {counts.tables} tables: {counts.agreeing} agree, {counts.disagreeing} disagree, "
+        f"{counts.unjudged} unjudged, {counts.cells - counts.run} not measured."
     )
-    return text + "".join(f"\n{_section(table, stored)}" for table, stored in measured)
+    sections: list[str] = []
+    runs: dict[str, list[str]] = {}
+    missing: dict[str, list[tuple[int, str]]] = {}
+    for table, stored in measured:
+        cells = cells_of(table, stored)
+        title = f"{table.table}: {table.title}" if cells else table.table
+        if stored is not None and any(cell.ours is not None for cell in cells):
+            around = words.get(table.name, f"## {title}\n\n{{table}}\n")
+            sections.append(around.strip().format(table=_section(table, cells)))
+            machine = stored.environment.get("processor", "unknown processor")
+            runs.setdefault(f"Commit `{stored.commit}`, {machine}, one process", []).append(table.name)
+            title = table.table
+        lacking = Counter(_brief(cell.reason) for cell in cells if cell.ours is None)
+        for reason, count in lacking.items() if cells else [(_brief(table.not_run), 0)]:
+            missing.setdefault(reason, []).append((count, title))
+            title = table.table
+    said = " ".join(
+        [said, *(f"{one}: `python bench/papers/run.py --only {' '.join(own)}`." for one, own in runs.items())]
+    )
+    rows = [
+        (reason, str(sum(count for count, _ in own)), "; ".join(title for _, title in own))
+        for reason, own in missing.items()
+    ]
+    reasons = _table(("why", "cells", "tables"), rows)
+    return words["frame"].format(counts=said, tables="\n\n".join(sections), missing=reasons)
 
 
-def _section(table: PaperTable, stored: Stored | None) -> str:
-    cells = cells_of(table, stored)
-    ran = [cell for cell in cells if cell.ours is not None]
-    parts = [f"## {table.table}: {table.title}\n"]
-    if not cells:
-        parts.append(f"{_sentence(table.not_run)}\n")
-        return "\n".join(parts)
-    agreeing, judged = sum(cell.agrees is True for cell in ran), sum(cell.agrees is not None for cell in ran)
-    said = f"{len(ran)} of {len(cells)} cells run; {agreeing} of {judged} agree."
-    if stored is not None and ran:
-        where = f"{stored.environment.get('processor', 'unknown processor')}, one process"
-        said += f" Commit `{stored.commit}`, {where}: `python bench/papers/run.py --only {table.name}`."
-    parts.append(f"{said}\n")
-    if ran:
-        parts.append(
-            "".join(f"- **{column.name}** agrees: {sentence(column)}.\n" for column in table.columns)
-        )
-    if table.differences:
-        parts.append("Differences:\n\n" + "".join(f"- {one}\n" for one in table.differences))
-    parts.append(_cells_table(table, cells) if ran else "")
-    missing: dict[str, list[str]] = {}
-    for cell in cells:
-        if cell.ours is None:
-            missing.setdefault(cell.reason, []).append(cell.row.name)
-    for reason, rows in missing.items():
-        names = list(dict.fromkeys(rows))
-        whose = f"{len(rows)} cells of {len(names)} rows" if len(names) > 4 else "; ".join(names)
-        parts.append(f"Not run ({whose}): {reason}.\n")
-    return "\n".join(part for part in parts if part)
+def _brief(reason: str) -> str:
+    return ": ".join(re.split("[,;] ", reason)[0].split(": ")[:2])
 
 
-def _cells_table(table: PaperTable, cells: list[Cell]) -> str:
+def _section(table: PaperTable, cells: Sequence[Cell]) -> str:
+    rules: dict[str, list[str]] = {}
+    for column in table.columns:
+        verdicts = [cell.agrees for cell in cells if cell.column is column and cell.agrees is not None]
+        if verdicts:
+            rules.setdefault(sentence(column), []).append(
+                f"**{column.name}** ({sum(verdicts)} of {len(verdicts)})"
+            )
+    listed = "".join(f"- {', '.join(names)}: agree {rule}.\n" for rule, names in rules.items())
+    return "\n".join(filter(None, (listed, _cells_table(table, cells)))).strip()
+
+
+def _cells_table(table: PaperTable, cells: Sequence[Cell]) -> str:
     found = {(cell.row.name, cell.column.name): cell for cell in cells}
     measured = {cell.row.name for cell in cells if cell.ours is not None}
-    heads = ["", *(head for column in table.columns for head in (f"{column.name}: paper", "ours", ""))]
+    heads = [""]
+    for column in table.columns:
+        heads += [f"{column.name}{', %' * (column.unit == '%')}: paper", "ours", ""]
     rows = []
     for row in table.rows:
         if row.name in measured:
@@ -168,14 +158,10 @@ def _paper_number(column: Column, paper: Paper) -> str:
 def _number(column: Column, value: float) -> str:
     if not math.isfinite(value):
         return "∞" if value > 0 else "none"
-    texts = {"%": share_text, "s": seconds_text, "B": bytes_text}
-    return texts[column.unit](value) if column.unit else f"{value:.4g}"
+    forms = {"%": share_text, "s": seconds_text, "B": bytes_text}
+    return forms[column.unit](value).removesuffix(" %") if column.unit else f"{value:.4g}"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    head, *body = (f"| {' | '.join(line)} |\n" for line in (heads, *rows))
+    return "".join([head, "|", "---|" * len(heads), "\n", *body])

@@ -68,13 +68,13 @@ class Column:
 def sentence(column: Column) -> str:
     """Say the rule."""
     said = {
-        "within": f"within {column.bound:g} of the paper's",
-        "factor": f"at most {column.bound:g} times more or less",
+        "within": f"within {column.bound:g}",
+        "factor": f"within a factor of {column.bound:g}",
         "between": "inside the paper's range",
-        "order": "in the paper's order, strictly, each group as a whole",
-        "sign": f"on the same side of “{column.against}” as in the paper",
+        "order": "where its group has the paper's strict order",
+        "sign": f"on the paper's side of “{column.against}”",
     }[column.rule]
-    return f"{said} ({column.why})" if column.why else said
+    return f"{said}, allowing half of the last digit" if column.resolution else said
 
 
 def judge(column: Column, cells: Iterable[tuple[str, str, Paper, float | None]]) -> dict[str, bool | None]:

@@ -3,7 +3,7 @@
 ``kind`` names the module of ``papers.kinds`` that measures it. ``[settings]`` is what all rows are measured with, a
 row's ``with`` what it has beside that; a table in both is merged. Each ``[[columns]]`` names a figure of the kind and
 the rule of :mod:`papers.rules`; each row has the paper's numbers by column in ``paper``: what it has no number of is
-no cell.
+no cell. ``differences`` and ``why`` record what was known before the table was measured; pages say it in ``texts``.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class PaperTable:
     """What measures it; None for a table that nothing here does."""
     seconds: float
     """How long it takes on one core, estimated; of all rows that are not long."""
-    differences: tuple[str, ...]
     settings: Mapping[str, Any]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -133,7 +132,6 @@ def parse_table(text: str, name: str) -> PaperTable:
     _check_rows(not_run, columns, rows)
     if kind is not None:
         _check_kind(kind, columns, rows)
-    differences = tuple(document.get("differences", ()))
     return PaperTable(
         name,
         document["paper"],
@@ -141,7 +139,6 @@ def parse_table(text: str, name: str) -> PaperTable:
         document["title"],
         kind,
         seconds,
-        differences,
         settings,
         columns,
         rows,

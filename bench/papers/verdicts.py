@@ -11,7 +11,7 @@ from papers.table_file import PaperTable, Row
 
 __all__ = ["Cell", "Counts", "cells_of", "reason_of"]
 
-NOT_MEASURED = "not measured: as the file and its rules are now"
+NOT_MEASURED = "not run yet: under the present file"
 TOO_LONG = "too long: over the hour of a table; with --long"
 
 

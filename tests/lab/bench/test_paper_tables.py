@@ -196,9 +196,9 @@ def test_cells_are_counted_once_and_pages_say_so(bench):
     table = table_file.load_table(bench.tables / "good.toml")
     written = pages.pages([(table, stored.Stored.load(table, bench.results))])
     assert (
-        "1 tables and figures, 1 of them run; 2 cells, 2 of them run: 1 agree, 1 do not"
-        in written["sense-crypt.md"]
+        "2 cells of 1 tables: 1 agree, 1 disagree, 0 unjudged, 0 not measured." in written["sense-crypt.md"]
     )
+    assert "- **EMD** (1 of 2): agree within 0.005.\n" in written["sense-crypt.md"]
     assert "| five | 2.78 | 2.778 | agrees |" in written["sense-crypt.md"]
     assert "| two | 9.9 | 3.556 | **no** |" in written["sense-crypt.md"]
     assert "| all | 1 | 1 | 0 | 2 | 2 | 1 | 1 | 0 | 0 |" in written["README.md"]
@@ -214,6 +214,16 @@ def test_pages_are_those_of_what_is_stored(published):
     written = pages.pages(run.with_results(published))
     assert {name: doc(f"docs/papers/{name}") for name in written} == written
     assert {path.name for path in (ROOT / "docs" / "papers").iterdir()} == set(written)
+
+
+def test_pages_speak_of_the_results_that_are_stored(published):
+    for table, kept in run.with_results(published):
+        if any(cell.ours is not None for cell in verdicts.cells_of(table, kept)):
+            said = pages.words_of(table.paper)
+            assert table.name in said, f"texts/{table.paper}.md says nothing of {table.name}"
+            assert kept.commit in said[""], (
+                f"{table.name} was measured again: read texts/{table.paper}.md again"
+            )
 
 
 def test_nothing_is_stored_of_another_file_or_by_a_row_that_is_not_there(published):
