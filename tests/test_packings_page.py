@@ -1,4 +1,4 @@
-"""The figures of docs/packings.md, recomputed from its own formulas and compared with the core's."""
+"""The figures of docs/packings.md and its reference, recomputed by formula and compared with the core's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 import shieldfl as sf
 from documentation_pages import doc, prose_of, table_rows
 
-PAGE = doc("docs/packings.md")
-PROSE = prose_of("docs/packings.md")
+PAGES = ("docs/packings.md", "docs/packings-reference.md")
+PAGE = "\n".join(map(doc, PAGES))
+PROSE = " ".join(map(prose_of, PAGES))
 SCHEMES = {"ckks": PAGE, "kahe": doc("docs/kahe.md")}
 DESCRIBED = SCHEMES | {"pads": doc("docs/pads.md")}
 DESCRIPTIONS = [
