@@ -19,7 +19,7 @@ TEST(ciphertexts_are_as_short_as_the_design_says) {
     ParameterRequest request;
     double most_bytes;
   };
-  // docs/kahe.md's table, rounded up.
+  // Bytes a value, rounded up.
   const std::vector<Row> rows = {
       {{64, 24, 20, 2048}, 4.51},   {{64, 24, 20, 4096}, 4.05},   {{64, 24, 20, 8192}, 3.885},
       {{32, 16, 10, 2048}, 3.38},   {{32, 16, 10, 4096}, 2.82},   {{32, 16, 10, 8192}, 2.72},

@@ -454,8 +454,8 @@ class AgreedShare:
             return (UPDATE,)
         is_agreed = "zone" in model
         if newest_answer("update") in model:
-            most = max(model.number(newest_answer("scores")), 1)
-            is_agreed = model.number(newest_answer("update")) >= most
+            # 0 before the first scores; and those of a round that was given up before its update do not count.
+            is_agreed = 1 <= model.number(newest_answer("scores")) <= model.number(newest_answer("update"))
         return (UPDATE,) if is_agreed else (SCORES, UPDATE)
 
     def opened(self, context: RoleContext, message: Message, sums: RoundSums, zone: Mask | None) -> Mask:

@@ -59,8 +59,9 @@ def test_the_schedule_decides_what_a_round_does(method, first, second, ratio, ki
     assert asked == [first if kind == "1" else second for kind in kinds]
 
 
-def test_the_mask_is_negotiated_before_the_first_encrypted_round_alone():
-    run, asked = starts_of(variant_of("alt-fl-pi", encrypted_share=0.25), 4)
+@pytest.mark.parametrize("opener", ["authority", "clients", "aggregator"])
+def test_the_mask_is_negotiated_before_the_first_encrypted_round_alone(opener):
+    run, asked = starts_of(replace(variant_of("alt-fl-pi", encrypted_share=0.25), opener=opener), 4)
     assert asked == ["real noise", "real gradient", "real noise", "real"]
     assert run.clients[0].disclosure.encrypted.count == PARAMETERS // 4
     assert any("mask is computed from gradients without noise" in note for note in run.account.notes)
