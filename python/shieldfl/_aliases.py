@@ -64,7 +64,7 @@ _MOVED = {
     "training.models": "learning.networks",
     "training.sgd": "learning.local_trainer",
 }
-"""Old names below ``shieldfl`` to new ones; those below an old name are below the new one."""
+"""New module paths below ``shieldfl``, by old path. A module below an old path is below its new path."""
 
 
 def _place_of(name: str) -> str | None:
@@ -91,7 +91,7 @@ class _Moved(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has put the old name's specification in the place of the module's own.
+        # The import system has replaced the module's own specification with the old name's.
         module.__spec__ = cast(ModuleSpec, module.__spec__).loader_state
 
 

@@ -19,7 +19,7 @@ FloatVector = NDArray[np.float32]
 Vector = FloatVector | NDArray[np.float64]
 
 Buffer = bytes | bytearray | memoryview
-"""What frames are read from."""
+"""Types of the bytes that frames are read from."""
 
 
 class Tensor(Protocol):
@@ -34,10 +34,10 @@ class Tensor(Protocol):
 
 
 Update = Vector | Tensor
-"""What is encrypted: for type checkers; what may really go in is for :func:`as_update` to say."""
+"""Type of an update to encrypt, for type checkers; :func:`as_update` decides what is accepted."""
 
 Pieces = list[FloatVector] | list[NDArray[np.float64]]
-"""An update in as many vectors as its owner has, one after the other; as :func:`as_pieces` returns it."""
+"""An update as consecutive vectors, one or several, all of one dtype: the result of :func:`as_pieces`."""
 
 _MOST_THREADS = 1024
 
@@ -113,9 +113,9 @@ def as_update(values: Any) -> Vector:
 
 
 def as_pieces(values: Any) -> Pieces:
-    """Check a model update, in one vector or in a list of several, one after the other, all of one dtype.
+    """Check a model update: one vector, or a list of consecutive vectors, all of one dtype.
 
-    Raises as :func:`as_update`; the positions of values are counted through all of them.
+    Raises what :func:`as_update` raises. Positions of values count through all vectors.
     """
     if not isinstance(values, list | tuple):
         only: list[Any] = [as_update(values)]
@@ -134,7 +134,10 @@ def as_pieces(values: Any) -> Pieces:
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Return where the first value lies: one place, dtype and size make contiguous arrays the same."""
+    """Return the address of the first value.
+
+    Contiguous arrays of one address, dtype and size are the same.
+    """
     return int(array.__array_interface__["data"][0])
 
 
@@ -164,7 +167,7 @@ def as_count(value: Any, what: str, least: int = 1) -> int:
 
 
 def as_real(value: Any, what: str) -> float:
-    """Check a real number and return it as a float; whether it is in range is for the callee to say."""
+    """Check a real number and return it as a float; the callee checks its range."""
     try:
         # A text or a truth value where a number belongs is a mistake, though float() takes it.
         if not isinstance(value, (str, bytes, bool)):
@@ -204,7 +207,7 @@ def as_frame(data: Any) -> bytes | memoryview:
 
 
 def frame_buffer(data: Any) -> Buffer | mmap.mmap:
-    """Check that ``data`` is flat bytes of whatever kind, and return it as it is, without a copy."""
+    """Check that ``data`` is flat bytes of any kind, and return it as it is, without a copy."""
     if isinstance(data, memoryview) and (not data.c_contiguous or data.ndim != 1 or data.itemsize != 1):
         raise WireFormatError("expected flat contiguous bytes: pass memoryview(...).cast('B')")
     if not isinstance(data, (bytes, bytearray, memoryview, mmap.mmap)):
@@ -226,7 +229,10 @@ def mapped_frame(path: os.PathLike[str]) -> Iterator[Buffer | mmap.mmap]:
 
 
 def as_threads(threads: int | None) -> int:
-    """Check a number of threads and return what the core takes: 0, the work decides, for None."""
+    """Check a number of threads and return the core's argument.
+
+    None becomes 0, with which the work decides.
+    """
     if threads is None:
         return 0
     number = as_count(threads, "threads")

@@ -65,7 +65,7 @@ def processor_name() -> str:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what was measured on and when, as plain JSON types: nothing names the machine or its user."""
+    """Return machine, versions and date of a measurement as plain JSON types, without the user's name."""
     facts = build_info()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -92,20 +92,20 @@ EXTRAS = {
     "flower": ("cryptography", "msgspec", "flwr", "httpx"),
     "flower-simulation": ("cryptography", "msgspec", "flwr", "httpx", "ray"),
 }
-"""What each part of the library needs, as indexes name it.
+"""Packages that each part of the library needs, by the part's name; the packages are named as on an index.
 
-A test holds the first two equal to pyproject.toml's.
+A test compares them with pyproject.toml.
 """
 
 _LEAST = {"cryptography": "50"}
-"""The oldest version that has what is used, where a common one lacks it: HPKE with ML-KEM-768 and X25519."""
+"""Lowest version that suffices, by package, if lower ones are common: HPKE with ML-KEM-768 and X25519."""
 
 _MODULES = {
     "sklearn": "scikit-learn",
     "dp_accounting": "dp-accounting",
     "prometheus_client": "prometheus-client",
 }
-"""Where a package is imported by another name than it is installed by."""
+"""Names of packages on an index, by the name for imports, where the two differ."""
 
 
 def how_to_install(part: str) -> str:
@@ -114,7 +114,7 @@ def how_to_install(part: str) -> str:
 
 
 def extra_of(module: str) -> str | None:
-    """Return which of :data:`EXTRAS` a module belongs to, by the name that it is imported by, or None."""
+    """Return the part in :data:`EXTRAS` that needs a module, by its name for imports; None if none does."""
     package = module.partition(".")[0]
     name = _MODULES.get(package, package)
     return next((part for part, packages in EXTRAS.items() if name in packages), None)

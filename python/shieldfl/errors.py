@@ -33,8 +33,8 @@ class ShieldError(Exception):
     """Base of every error that shieldfl raises on purpose."""
 
     ended: Any = None
-    """What a run of methods had finished when this ended it: a
-    :class:`shieldfl.lab.simulation.results.EndedRuns`; None where nothing was, and elsewhere."""
+    """What a run of methods had finished when this ended it, as
+    :class:`shieldfl.lab.simulation.results.EndedRuns`; None if nothing, and for errors elsewhere."""
 
 
 class ParameterError(ShieldError, ValueError):
@@ -72,7 +72,7 @@ class PolicyError(ShieldError):
 
 
 class SecretCopyError(PolicyError, TypeError):
-    """Something that holds a secret, or what may be used once only, was to be copied or pickled."""
+    """An object that holds a secret, or that may be used only once, was to be copied or pickled."""
 
 
 class DuplicateFrameError(ShieldError):
@@ -88,11 +88,11 @@ class DataError(ShieldError, OSError):
 
 
 class DisprovedError(ShieldError):
-    """What was measured is not possible if a stated privacy figure is true."""
+    """A measurement contradicts a stated privacy figure."""
 
 
 class UnreachableError(ShieldError, ConnectionError):
-    """A key authority that is served elsewhere does not answer; whether it got the request is not known."""
+    """A key authority that is served elsewhere does not answer. It is unknown whether it got the request."""
 
 
 class PrecisionWarning(UserWarning):
@@ -100,7 +100,7 @@ class PrecisionWarning(UserWarning):
 
 
 def shown(value: object) -> str:
-    """Return a setting's value as an error names it: Python writes no integer of more than 4,300 digits."""
+    """Return a setting's value as text for an error. Python writes no integer of more than 4,300 digits."""
     try:
         return repr(value)
     except ValueError:

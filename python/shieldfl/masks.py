@@ -54,7 +54,7 @@ class Mask:
 
     def __init__(self, bits: _core.Bitset) -> None:
         self.bits = bits
-        """The core's object, for the other thin modules."""
+        """The core's bit set, for other thin modules of the package."""
 
     @classmethod
     def from_bool(cls, chosen: Any) -> Mask:
@@ -76,12 +76,12 @@ class Mask:
 
     @classmethod
     def full(cls, size: int) -> Mask:
-        """Every position out of ``size``."""
+        """Make a mask of ``size`` positions, all chosen."""
         return cls(_core.Bitset.full(as_unsigned(size, "size")))
 
     @classmethod
     def empty(cls, size: int) -> Mask:
-        """No position out of ``size``."""
+        """Make a mask of ``size`` positions, none chosen."""
         return cls(_core.Bitset.empty(as_unsigned(size, "size")))
 
     @classmethod
@@ -122,7 +122,7 @@ class Mask:
 
     @property
     def mask(self) -> Mask:
-        """Itself: as :class:`Positions` have it."""
+        """The mask itself, for :class:`Positions`."""
         return self
 
     @property
@@ -137,7 +137,7 @@ class Mask:
 
     @property
     def count(self) -> int:
-        """How many of them are chosen."""
+        """The number of chosen positions."""
         return self.bits.count
 
     def gather(self, dense: Any, threads: int | None = None) -> NDArray[Any]:
@@ -219,7 +219,7 @@ def bits_of(mask: Any) -> _core.Bitset:
 
 
 class Positions(Protocol):
-    """Tells in which of an update's ``size`` values a sum is encrypted, and in which order.
+    """Which of an update's ``size`` values are encrypted in a sum, and in which order.
 
     The positions of a :class:`Mask` are in ascending order.
     """
@@ -333,24 +333,27 @@ class SelectionLimits:
     """What a client's selection has to keep to, and how it weighs cost against gain."""
 
     budget: float
-    """The largest share of all positions that the client may choose, alpha of eq. 6: in (0, 1]."""
+    """Largest share of all positions that the client may choose, alpha of eq. 6: in (0, 1]."""
     exposed_share: float = 0.7
-    """C of eq. 7, above 0, as B is: the chosen positions have at least a share of
+    """C of eq. 7, above 0. The chosen positions have at least a share of
     ``1 - exposed_share * exp(-exposure_decay * budget)`` of the scores' sum. That must be in [0, 1]."""
     exposure_decay: float = 1.3
+    """B of eq. 7, above 0."""
     information_bits: float = 2.0
-    """The most mutual information that is left, eta_MI of eq. 8: at least 0; ``math.inf`` for no bound."""
+    """Most mutual information that may be left, in bits, eta_MI of eq. 8: from 0; ``math.inf`` for no
+    bound."""
     bins: int = DEFAULT_BINS
-    """Of its estimate, from 1 to 65,536: see :func:`mutual_information`."""
+    """Number of bins of its estimate, from 1 to 65,536: see :func:`mutual_information`."""
     cost_weight: float = 1.0
-    """beta_1 of the scalarised problem, above 0, as beta_2 is."""
+    """Weight of the cost, beta_1 of the scalarised problem, above 0."""
     gain_weight: float = 1.0
+    """Weight of the gain, beta_2 of the scalarised problem, above 0."""
     normalised: bool = True
     """Whether the two objectives are normalised, as the paper writes them with bars.
 
-    Otherwise the problem has their difference as the paper prints it, without bars: ``cost_weight * k -
-    gain_weight * (sum of the chosen scores)``. Of scores below 1 that is least where nothing is chosen that
-    the other limits do not ask for.
+    Otherwise the problem minimises their difference as the paper prints it, without bars:
+    ``cost_weight * k - gain_weight * (sum of the chosen scores)``. With equal weights and scores below 1 that
+    is least if nothing is chosen beyond what the other limits require.
     """
 
 
@@ -359,22 +362,22 @@ class Selection:
     """The chosen positions, what led to their number, and what they reach."""
 
     mask: Mask
-    """Those with the highest scores, of equal scores the lower positions."""
+    """The chosen positions: those with the highest scores, and of equal scores the lower positions."""
     limits: SelectionLimits
     best_count: int
-    """How many positions the scalarised problem takes without limits."""
+    """Number of positions that the scalarised problem chooses without limits."""
     security_count: int
-    """The fewest that eq. 7 allows."""
+    """Smallest number of positions that eq. 7 allows."""
     information_count: int
-    """The fewest that eq. 8 allows."""
+    """Smallest number of positions that eq. 8 allows."""
     budget_count: int
-    """The most that eq. 6 allows: the largest k with ``k / P <= budget``."""
+    """Largest number of positions that eq. 6 allows: the largest k with ``k / P <= budget``."""
     required_share: float
-    """Of the scores' sum, that eq. 7 asks for."""
+    """Share of the scores' sum that eq. 7 requires."""
     share: float
-    """Of it, that is chosen; 1 where all scores are 0, which leaves nothing to protect."""
+    """Share of the scores' sum that is chosen; 1 if all scores are 0, which leaves nothing to protect."""
     information_bits: float
-    """I(W; masked W)."""
+    """I(W; masked W) in bits, with the chosen positions masked."""
 
     @property
     def count(self) -> int:
@@ -406,12 +409,12 @@ class Selection:
 def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | None = None) -> Selection:
     """Choose the positions that one client encrypts (SenseCrypt, eqs. 4 to 9).
 
-    Minimises ``cost_weight * k / P - gain_weight * share``, or its form that is not normalised, where ``k``
-    of the ``P`` positions are chosen and ``share`` is theirs of the scores' sum, under budget and security:
-    exactly, as for every ``k`` the highest scores are the best choice. Sums are compared without rounding.
-    The bound on the mutual information, which no order of the positions is best for, is kept by taking so
-    many of the highest scores that it holds. Where the limits contradict each other the budget wins, and the
-    result tells what falls short.
+    Minimises ``cost_weight * k / P - gain_weight * share``, or its form that is not normalised, under budget
+    and security: ``k`` of the ``P`` positions are chosen, and ``share`` is their part of the scores' sum. The
+    minimum is exact, as for every ``k`` the highest scores are the best choice; sums are compared without
+    rounding. No order of the positions is best for the bound on the mutual information: as many of the
+    highest scores are taken as it needs. If the limits contradict each other, the budget wins, and the result
+    tells what falls short.
 
     Where all scores are 0, security holds for the empty mask, and only the mutual information chooses
     positions: the first ones.
@@ -485,10 +488,10 @@ def sense_crypt_budgets(
     """Return alpha of each client (SenseCrypt, section 3.2): float64 of shape (K,), in (0, 1].
 
     Within a cluster, bandwidth and computing speed are each divided by the largest of them; the smaller of
-    the two quotients is divided by the largest such. The fastest client of each cluster gets 1, so a client
-    that is alone does. ``bytes_per_second`` and ``compute_speed`` are of shape (K,), in any units, finite and
-    above zero; ``clusters`` has the cluster of each, from 0, None for a single one. Raises ParameterError,
-    with the position of a wrong value.
+    the two quotients is divided by the cluster's largest. The fastest client of each cluster gets 1, and so
+    does a client that is alone. ``bytes_per_second`` and ``compute_speed`` have shape (K,), any unit, and
+    finite values above zero; ``clusters`` has each client's cluster, from 0, or is None for a single one.
+    Raises ParameterError, with the position of a wrong value.
     """
     rates = _positive(bytes_per_second, "bytes_per_second")
     speeds = _positive(compute_speed, "compute_speed")

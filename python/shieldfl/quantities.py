@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 MISSING = "–"
-"""Stands for what does not exist, such as the seconds of a stage that a method does not have."""
+"""Text for a value that does not exist, such as the seconds of a stage that a method does not have."""
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 

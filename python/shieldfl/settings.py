@@ -49,7 +49,7 @@ __all__ = [
 
 # Ranges that several settings have. Every number is finite unless a word of the setting says otherwise.
 Count = Annotated[int, Meta(ge=1, lt=2**31)]
-"""A whole number from 1."""
+"""A whole number from 1 to 2**31 - 1."""
 Positive = Annotated[float, Meta(gt=0.0)]
 """A number above 0."""
 NotNegative = Annotated[float, Meta(ge=0.0)]
@@ -76,9 +76,9 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\
 def about(
     meaning: str, *, choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (), **facts: Any
 ) -> Meta:
-    """Return what goes with a setting's range: what it is, and attributes of :class:`Setting` by their names.
+    """Return the annotation of a setting's field: its meaning, and attributes of :class:`Setting` by name.
 
-    ``choices`` are the texts that it may be, or what returns them, where no ``Literal`` says it.
+    ``choices`` are the allowed texts, or a function that returns them, if no ``Literal`` states them.
     """
     facts["offered"] = choices
     return Meta(description=meaning, extra={name: value for name, value in facts.items() if value})
@@ -86,56 +86,57 @@ def about(
 
 @dataclass(frozen=True)
 class Setting:
-    """One field of a settings class, as all that reads or describes it sees it.
+    """One field of a settings class, for code that reads or describes settings.
 
-    ``meaning`` is what help, error texts and documentation say; ``symbol`` is the paper's; ``key`` and
-    ``options`` are its names in files and on the command line, where these are not the field's; ``metavar``
+    ``meaning`` is the text in help, errors and documentation; ``symbol`` is the paper's. ``key`` and
+    ``options`` are the names in files and on the command line, if they differ from the field's. ``metavar``
     is what the command line's help calls a text that is no name, such as ``FILE``.
     """
 
     name: str
     declared: Any
-    """Its type, annotated with its range."""
+    """Type of the setting, annotated with its range."""
     default: Any
-    """``dataclasses.MISSING`` where it has none."""
+    """Default value; ``dataclasses.MISSING`` for a setting without one."""
     meaning: str = ""
     symbol: str = ""
     key: str = ""
     units: Mapping[str, float] | None = None
-    """What files write it in, by name: a text such as ``"20 ms"`` then, and the field has the base unit."""
+    """Factors to the field's unit, by name of a unit. Files then have a text such as ``"20 ms"``. None for a
+    setting without units."""
     words: Mapping[str, float] | None = None
-    """What stands for a number, such as ``"iid"`` for an infinite one, which is else refused."""
+    """Numbers by the words that stand for them, such as infinity by ``"iid"``; no other may be infinite."""
     offered: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     options: tuple[str, ...] = ()
     metavar: str = ""
     panel: str = ""
     beside_file: bool = False
-    """Whether it may be given beside an experiment file, since it says where and how that is run."""
+    """Whether the command line may set it beside an experiment file: it says where and how that is run."""
 
     @property
     def title(self) -> str:
-        """Its name in files, with the paper's symbol."""
+        """The setting's name in files, with the paper's symbol."""
         return f"{self.key} ({self.symbol})" if self.symbol else self.key
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The texts that it may be; empty where its type says it."""
+        """Allowed texts; empty if the type states them."""
         return self.offered() if callable(self.offered) else self.offered
 
     @property
     def kind(self) -> inspect.Type:
-        """Its type without annotations, as msgspec sees it."""
+        """The type without annotations, as msgspec describes it."""
         found = inspect.type_info(self.declared)
         return found.type if isinstance(found, inspect.Metadata) else found
 
     @property
     def allowed(self) -> str:
-        """What it may be, in words."""
+        """Allowed values, in words."""
         return self._allowed(self.kind)
 
     @property
     def allowed_in_text(self) -> str:
-        """What files and the command line may say: None is what they leave out."""
+        """Allowed values in files and on the command line, in words: these leave a setting out for None."""
         kind = self.kind
         if isinstance(kind, inspect.UnionType):
             kind = inspect.UnionType(tuple(one for one in kind.types if one != inspect.NoneType()))
@@ -149,7 +150,8 @@ class Setting:
     def fit(self, value: Any, given: Any = MISSING, where: str = "") -> Any:
         """Return a value in the declared type: whole numbers become floats. Raises ParameterError.
 
-        It names what was ``given`` in a file or a text, ``where``.
+        The message begins with ``where`` and shows what was ``given`` in a file or a text, if that is not the
+        value.
         """
         try:
             fitted = msgspec.convert(_plain(value), self.declared)
@@ -165,7 +167,7 @@ class Setting:
         return fitted
 
     def read(self, value: Any, where: str = "") -> Any:
-        """Return what a file writes, in the declared type; one value may stand for a list."""
+        """Return a value of a file in the declared type; a single value may stand for a list."""
         words = self.words or {}
         if isinstance(value, str) and value.lower() in words:
             return words[value.lower()]
@@ -182,7 +184,7 @@ class Setting:
         return self.fit(float(match[1]) * self.units[match[2]], value, where)
 
     def read_text(self, text: str, where: str = "") -> Any:
-        """Return what the command line says: as TOML writes it, bare, or with commas between.
+        """Return a value of the command line: written as in TOML, bare, or as a list with commas.
 
         A whole number may be written as 1e6 or 2.5e7. Raises ParameterError.
         """
@@ -238,14 +240,14 @@ settings_of: Callable[[type], Mapping[str, Setting]] = cache(_settings_of)
 _struct_of: Callable[[type], type[msgspec.Struct]] = cache(
     lambda kind: msgspec.defstruct("", [(one.name, one.declared) for one in settings_of(kind).values()])
 )
-"""Return what msgspec decodes a settings class by, all fields at once."""
+"""Return a msgspec struct with all fields of a settings class, which checks them at once."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What settings derive from: every field has the type and range that its annotation states.
+    """Base of settings: every field has the type and range that its annotation states.
 
-    Raises ParameterError. Rules between several fields are a class's own, in its ``__post_init__``.
+    Raises ParameterError. A class checks rules between several fields in its own ``__post_init__``.
     """
 
     def __post_init__(self) -> None:
@@ -308,7 +310,7 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _power_of_two(number: float) -> str:
-    """Return ``"2^k"`` for a power that nobody knows by heart; nothing for other numbers."""
+    """Return ``"2^k"`` for a power that nobody knows by heart, an empty text for other numbers."""
     mantissa, exponent = math.frexp(number)
     return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 20 else ""
 
@@ -318,7 +320,7 @@ _training = partial(about, panel="Local training")
 
 @dataclass(frozen=True)
 class TrainingSettings(Settings):
-    """Local SGD: one default and one range for all that train, plainly, privately or for a measurement."""
+    """Settings of local SGD, with one default and range for plain training, DP-SGD and measurements."""
 
     local_epochs: Annotated[Count, _training("Passes over a client's data in a round.")] = 5
     batch_size: Annotated[
@@ -333,7 +335,7 @@ S = TypeVar("S", bound=Settings)
 
 
 def read_text(path: str | Path, what: str) -> str:
-    """Return a file's text without a byte-order mark. Raises DataError, with what it is and the path."""
+    """Return a file's text without a byte-order mark. Raises DataError, which names ``what`` and the path."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -374,10 +376,10 @@ def tables_of(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 
 
 def read_settings(kind: type[S], table: Mapping[str, Any], where: str, prefix: str = "") -> S:
-    """Return what a table states, by names in files after ``prefix``.
+    """Return the settings that a table states, under their names in files after ``prefix``.
 
-    Raises ParameterError that begins with ``where``, or with the name as it stands there, where it has a
-    prefix.
+    Raises ParameterError. Its message begins with ``where`` or, if there is a prefix, with the name in the
+    table.
     """
     known = {f"{prefix}{key}": setting for key, setting in settings_of(kind).items()}
     refuse_unknown(table, known, where)

@@ -4,8 +4,8 @@ A class says in ``changes`` which attributes, or properties that can be set, its
 types they are; those of its bases come before them. A type is a plain one, a dataclass, a class that has
 ``changes`` itself, one with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these. One codec
 (msgspec) does the rest; then each class's ``check_changed``, where it has one, raises WireFormatError for
-values, right in type, that no step leaves: bases' come first. Everything else of an object comes from whoever
-makes it. What must stay where it was made has no copy at all.
+values, right in type, that no step leaves: bases' come first. The maker of an object supplies all else. An
+object that must stay where it was made cannot be copied at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def refuse_unless(possible: bool) -> None:
 
 
 def is_stateful(kind: Any) -> bool:
-    """Whether objects of a class are recorded by what changes of them, and are not plain values."""
+    """Say whether a class declares ``changes``, by which its objects are recorded, and is no plain type."""
     return hasattr(kind, "changes")
 
 
@@ -44,12 +44,15 @@ def changes_of(kind: type) -> dict[str, Any]:
 
 
 def changed(own: object) -> dict[str, Any]:
-    """Return what has changed of an object, by name; encoded before anything changes again."""
+    """Return the changed values of an object, by attribute name. Encode them before it changes again."""
     return {name: _recorded(getattr(own, name)) for name in changes_of(type(own))}
 
 
 def take_changed(own: object, record: Mapping[str, Any]) -> None:
-    """Have an object take what :func:`decode_record` read; where that raises, it is of no use any more."""
+    """Set an object's attributes to what :func:`decode_record` read.
+
+    If that raises, the object is unusable.
+    """
     for name, value in record.items():
         setattr(own, name, _revived(partial(getattr, own, name), value))
     for base in reversed(type(own).__mro__):
@@ -87,7 +90,7 @@ def _revived(current: Callable[[], Any], value: Any) -> Any:
 
 
 def encode_record(record: Mapping[str, Any], seconds: Mapping[str, float]) -> bytearray:
-    """Encode a record and times; a bytearray, so that whoever asked can overwrite what is secret."""
+    """Encode a record and times as a bytearray, so that the caller can overwrite secrets in it."""
     import msgspec
 
     buffer = bytearray()
@@ -100,9 +103,9 @@ def decode_record(
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Read a record of an object like this one and the times beside it.
 
-    Raises WireFormatError for what is none.
+    Raises WireFormatError for other bytes.
 
-    ``readers`` take the place of ``from_bytes`` of types whose few bytes may state a lot of memory.
+    ``readers`` replace ``from_bytes`` for types whose frames of a few bytes may state a lot of memory.
     """
     import msgspec
 
@@ -115,7 +118,7 @@ def decode_record(
 
 
 Shape = tuple[type, tuple[tuple[str, Any], ...]]
-"""An object's class, and by name the shapes of the stateful parts that it has, maybe of a subclass."""
+"""An object's class, and the shapes of its stateful parts by attribute name, maybe of a subclass each."""
 
 
 def _shape(own: object) -> Shape:
@@ -174,7 +177,7 @@ class Uncopied:
 
     __slots__ = ()
     _why_uncopied: ClassVar[str]
-    """What follows the class's name in the message: what it holds, and what to do instead."""
+    """Text after the class's name in the message: what the object holds, and what to do instead."""
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise SecretCopyError(f"{type(self).__name__} {self._why_uncopied}")

@@ -32,7 +32,7 @@ class _CommandsOnDemand(TyperGroup):
     """A group that imports a command when it is asked for: importing all takes longer than most commands."""
 
     places: ClassVar[dict[str, str]] = {}
-    """By a command's name: its module and its function, ``module:function``."""
+    """Module and function of each command, ``module:function``, by the command's name."""
 
     def __init__(self, *, commands: dict[str, click.Command] | None = None, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -40,7 +40,7 @@ class _CommandsOnDemand(TyperGroup):
 
 
 class _Imported(UserDict[str, Any]):
-    """Commands by name, in the place of a text which says where one is."""
+    """Commands by name; a text that says where a command is becomes the command when it is asked for."""
 
     def __getitem__(self, name: str) -> click.Command:
         known = self.data[name]
@@ -56,7 +56,7 @@ class _Imported(UserDict[str, Any]):
 
 
 class _HelpWithMethods(TyperCommand):
-    """A command whose help ends with the methods that there are."""
+    """A command whose help ends with the names of all methods."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help(ctx, formatter)

@@ -132,7 +132,7 @@ _OF_ATTACKS = (
     *("report", "attacks", "parties", "dataset", "data_dir", "model", "samples", "learning_rate", "trials"),
     *("folder", "resume"),
 )
-"""Parameters of attacks on data."""
+"""Names of the parameters of attacks on data."""
 
 
 def _attack(
@@ -143,7 +143,7 @@ def _attack(
     json_file: Path | None,
     report: Path | None,
 ) -> None:
-    """Attack, print and write what came of it, also of an audit that is interrupted."""
+    """Attack, then print and write the results, also of an audit that is interrupted."""
     from shieldfl.lab.audit.attack import NOT_TRIED, AuditInterrupted, usable_attacks
     from shieldfl.lab.audit.session import run_audit
     from shieldfl.lab.audit.views.view import party_named

@@ -116,7 +116,7 @@ def given_cases(
 
 
 def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file: Path | None) -> None:
-    """Measure, with a bar on standard error where that is a terminal, and print what came out."""
+    """Measure, with a bar on standard error if that is a terminal, and print the results."""
     with interruptible(), failures_on_stderr():
         with progress_of(len(cases)) as show:
             comparison = compare(
@@ -127,7 +127,7 @@ def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file:
 
 
 _ENCRYPTING = {"encrypt": "encrypt", "serialise": "serialise"}
-"""Stages by column, as those that follow."""
+"""Stages by column, for all schemes; those of each kind of scheme follow."""
 _STAGES = {**_ENCRYPTING, "both": "encrypt and serialise", "add": "add", "close": "close", "open": "open"}
 _STAGES_OF_PAILLIER = {
     **_ENCRYPTING,

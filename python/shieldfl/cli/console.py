@@ -140,7 +140,7 @@ def is_stdout(path: Path | None) -> bool:
 
 
 def write_json(facts: dict[str, Any], path: Path | None) -> bool:
-    """Write figures where they are asked for; return whether standard output is left for what people read."""
+    """Write figures to where they are asked for; return whether standard output is left for people."""
     if path is None:
         return True
     if is_stdout(path):
@@ -152,7 +152,7 @@ def write_json(facts: dict[str, Any], path: Path | None) -> bool:
 
 @contextmanager
 def progress_of(total: float, *columns: ProgressColumn) -> Iterator[Callable[[float, str], None]]:
-    """Show a bar on standard error where that is a terminal; yields what moves it to the step that begins."""
+    """Show a bar on standard error if that is a terminal; yield what moves it to the step that begins."""
     shown = SpinnerColumn(), BarColumn(bar_width=20), *(columns or (MofNCompleteColumn(),))
     with progress_bar(*shown, TextColumn("{task.description}"), transient=True) as progress:
         task = progress.add_task("set-up", total=total)
@@ -163,7 +163,7 @@ def progress_of(total: float, *columns: ProgressColumn) -> Iterator[Callable[[fl
 def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
     """Show one bar for the whole budget.
 
-    Yields what says which method's federation of which number begins.
+    Yields a function that is told which method's federation, of which number, begins.
     """
     began, of_all = time.monotonic(), TextColumn(f"of {budget_minutes:g} min")
     with progress_of(60 * budget_minutes, TimeElapsedColumn(), of_all) as show:

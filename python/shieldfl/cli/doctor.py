@@ -56,7 +56,7 @@ def doctor(json_file: JsonFile = None) -> None:
 
 
 def doctor_alone() -> None:
-    """Run the command where packages are missing that the others need."""
+    """Run the command if packages are missing that the other commands need."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(failures_on_stderr()(doctor))
     app(sys.argv[2:], prog_name="shieldfl doctor")
@@ -98,7 +98,7 @@ def diagnosis() -> dict[str, Any]:
 
 
 def _part(name: str) -> dict[str, Any]:
-    """Return what is installed of a part of the library, without importing it, and what installs the rest."""
+    """Return which packages of a part are installed, without importing them, and how to install the rest."""
     pip, command, *requirements = shlex.split(how_to_install(name))
     installed: dict[str, str] = {}
     wanted: dict[str, str] = {}
@@ -117,7 +117,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _checked(scheme: Scheme) -> dict[str, Any]:
-    """Say what comes of a small sum, and why it was not tried, which is no failure."""
+    """Return the result of a small sum, or why it was not tried, which is no failure."""
     milliseconds, problem, skipped = None, "", ""
     try:
         if scheme.enrols:

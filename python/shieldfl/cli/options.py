@@ -22,7 +22,7 @@ def with_options(
     *kinds: tuple[type[Settings], str],
     without: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each setting of some classes, in place of its ``**settings``.
+    """Give a command an option for each setting of some classes, instead of its ``**settings``.
 
     Each class comes with the panel of the help that its settings are listed under where they name none. A
     setting that says nothing about itself is for code alone, and so is one that ``without`` names. Defaults
@@ -86,7 +86,7 @@ def given_settings(kind: type[S], values: Mapping[str, Any]) -> S:
 
 @contextmanager
 def refused_as(option: str | None) -> Iterator[None]:
-    """Make wrong usage, by typer.BadParameter, of a ParameterError; ``option`` is what is to be looked at."""
+    """Turn a ParameterError into wrong usage, a typer.BadParameter; ``option`` is what is to be looked at."""
     try:
         yield
     except ParameterError as error:
@@ -94,7 +94,7 @@ def refused_as(option: str | None) -> Iterator[None]:
 
 
 def _names(setting: Setting) -> tuple[str, ...]:
-    """Return what the command line calls a setting.
+    """Return the names of a setting on the command line.
 
     A flag that is on by default has the name that turns it off too.
     """

@@ -57,7 +57,7 @@ class Session:
     settings: MethodSettings
     seeds: Sequence[int]
     papers: Sequence[PaperFigure]
-    """What was published of such runs: ours are printed beside them."""
+    """Published figures of such runs, printed beside the measured ones."""
     json_file: Path | None
     report: Path | None  # the folder of the page
     all_figures: bool
@@ -113,7 +113,7 @@ class Session:
     def _hand_over(self, done: ComparedRuns, whole: int | None = None) -> None:
         """Write all that was finished, and print it.
 
-        Of several seeds those that are ``whole``, None for all.
+        With several seeds, those that are ``whole``; None for all.
         """
         whole = len(done.runs) if whole is None else whole
         first = done.runs[0]
@@ -191,7 +191,7 @@ class Session:
 def _ended_by(
     stopped: KeyboardInterrupt | ShieldError, where: str, kept: str
 ) -> KeyboardInterrupt | ShieldError:
-    """Return what ends the command: of the kind that stopped the run, with where it was and what was kept."""
+    """Return the exception that ends the command, of the kind that stopped the run, with what was kept."""
     if isinstance(stopped, ShieldError):
         return ShieldError(f"{where}: {stopped}; {kept}")
     return KeyboardInterrupt(f"{where}: {kept}")

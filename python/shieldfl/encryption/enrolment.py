@@ -1,10 +1,9 @@
-"""Where clients enrol: how one comes to share a key with the key authority; what a session makes public.
+"""Enrolment: how a client comes to share a key with the key authority, and what a session makes public.
 
 The client draws the secret and seals it to the authority's public key, which it has pinned: by HPKE (RFC
-9180), with ML-KEM-768 and X25519 together, so that the request stays sealed while either of both holds. The
-authority answers with a grant under that secret: what opens the answers of this session, where clients are to
-open them. An answer is signed for one request, sealed for those who are to open, and gives what a total opens
-by.
+9180), with ML-KEM-768 and X25519 together, so that the request stays sealed while either of both holds. If
+clients open sums, the authority answers with a grant under that secret: the key that opens this session's
+answers. An answer is signed for one request, sealed for those who may open it, and holds a total's key.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireF
 from shieldfl.stateful import Uncopied
 
 SECRET_BYTES = 32
-"""Of what a client and the authority share, and of what opens answers."""
+"""Length in bytes of the secret that a client and the authority share, and of the key that opens answers."""
 
 MOST_AUTHORITIES: int = _core.ClientKey.most_authorities
-"""That a session may have."""
+"""Largest number of authorities of a session."""
 OPENER = "aggregator"
-"""In whose name an aggregator asks for what opens answers, if it does: it is no client, enrolled as none."""
+"""Name in which an aggregator asks for the key that opens answers; it is no client, and enrolled as none."""
 
 VERIFYING_KEY_BYTES = 32
-"""Of the Ed25519 key that an authority signs with."""
+"""Length in bytes of the Ed25519 public key for an authority's signatures."""
 
 _MLKEM_BYTES = 1184
 _X25519_BYTES = 32
 ENROLMENT_KEY_BYTES = _MLKEM_BYTES + _X25519_BYTES
-"""Of what secrets are sealed to."""
+"""Length in bytes of the public key that secrets are sealed to."""
 
 _MOST_NAME_BYTES = 255
 _NAMED = 2**31
@@ -58,15 +57,15 @@ _MAGIC, _VERSION = b"SHER", 1
 
 @dataclass(frozen=True)
 class AuthorityIdentity:
-    """Who a key authority is: its public keys, which clients pin.
+    """The public keys of a key authority, which clients pin.
 
-    Raises ParameterError for keys that cannot be.
+    Raises ParameterError for keys of other lengths.
     """
 
     verifying_key: bytes
-    """Ed25519, 32 bytes: what it signs is checked by this."""
+    """Ed25519 public key, 32 bytes, that checks the authority's signatures."""
     enrolment_key: bytes
-    """ML-KEM-768 and X25519, 1,216 bytes: secrets are sealed to it."""
+    """ML-KEM-768 and X25519 public keys, 1,216 bytes, that secrets are sealed to."""
 
     def __post_init__(self) -> None:
         if (len(self.verifying_key), len(self.enrolment_key)) != (VERIFYING_KEY_BYTES, ENROLMENT_KEY_BYTES):
@@ -80,14 +79,14 @@ class AuthorityIdentity:
 
     @property
     def members(self) -> tuple[AuthorityIdentity, ...]:
-        """The authority alone: as a group would have it."""
+        """The authority alone, as in a group."""
         return (self,)
 
     epochs: ClassVar[tuple[int, ...]] = (0,)
-    """An authority's epoch stands in its sessions' public keys."""
+    """Always ``(0,)``: a single authority's epoch stands in its sessions' public keys."""
 
     def epoch_of(self, member: AuthorityIdentity) -> int | None:
-        """Return None, as its sessions' public keys say it."""
+        """Return None: the epoch stands in the sessions' public keys."""
         return None
 
     def to_bytes(self) -> bytes:
@@ -115,18 +114,18 @@ class AuthorityIdentity:
 
 @dataclass(frozen=True)
 class AuthorityGroup:
-    """Two or three authorities, each of which has to answer: one that is honest suffices to protect clients.
+    """Two or three authorities that all have to answer: an honest one suffices to protect clients.
 
     Each client shares a secret with each of them, and encrypts under the sum of what follows from these.
     Raises ParameterError for too many or too few, or one that is named twice.
     """
 
     members: tuple[AuthorityIdentity, ...]
-    """In the order in which answers are given to whoever opens."""
+    """The authorities, in the order in which answers are given to the opener."""
     epochs: tuple[int, ...] = ()
-    """Of each one's store, when the session began; () for 0 of all.
+    """Epoch of each member's store when the session began; () stands for 0 of all.
 
-    A member whose store was restored since refuses.
+    A member whose store was restored since then refuses.
     """
 
     def __post_init__(self) -> None:
@@ -166,7 +165,7 @@ class AuthorityGroup:
 
 
 Identity = AuthorityIdentity | AuthorityGroup | Buffer
-"""Who has to answer, or what its ``to_bytes`` gave."""
+"""Authority or group that has to answer, or the bytes that its ``to_bytes`` returned."""
 
 
 def read_identity(data: Buffer) -> AuthorityIdentity | AuthorityGroup:
@@ -189,9 +188,9 @@ def hpke_suite() -> Any:
 def client_number(client: int | str) -> int:
     """Return a client's number in frames.
 
-    An integer below 2**31 is its own number; of a name it is 31 bits of its SHA-256, above these integers.
-    Two names have one number with a chance of 2**-31; whoever comes second is refused, and takes another
-    name. Raises ParameterError for what is neither.
+    An integer below 2**31 is its own number. A name's number is 31 bits of its SHA-256, above these integers.
+    Two names have the same number with a chance of 2**-31: the second client is refused, and takes another
+    name. Raises ParameterError for anything else.
     """
     return _numbered(client)[0]
 
@@ -220,12 +219,12 @@ def request_frame(client: int | str, sealed: bytes) -> bytes:
 
 
 def sealed_request(identity: AuthorityIdentity, session: bytes, client: int | str, secret: bytes) -> bytes:
-    """Seal a secret of 32 bytes for a session, whose id it is bound to, and a client, in a request."""
+    """Return a request with a secret of 32 bytes, sealed and bound to the session's id and the client."""
     return request_frame(client, identity.seal(secret, request_context(session, client)))
 
 
 def read_request(data: Buffer) -> tuple[int | str, bytes]:
-    """Return client and sealed secret of a request, which can be anybody's. Raises WireFormatError."""
+    """Return client and sealed secret of a request, which anybody can make. Raises WireFormatError."""
     frame = bytes(as_frame(data))
     with suppress(struct.error, UnicodeDecodeError, ParameterError):
         _, _, number, length = _HEAD.unpack_from(frame)
@@ -237,21 +236,21 @@ def read_request(data: Buffer) -> tuple[int | str, bytes]:
 
 
 def grant_key(secret: Buffer, session: bytes) -> bytes:
-    """Return what grants to a client are sealed under, from the secret that it shares with the authority."""
+    """Return the key of grants to a client, from the secret that it shares with the authority."""
     return hmac.digest(bytes(as_frame(secret)), _GRANT_DOMAIN + session, "sha256")
 
 
 def sealed_grant(key: bytes, session: bytes, opening_key: bytes) -> bytes:
-    """Seal what opens a session's answers; ``key`` is what :func:`grant_key` gave."""
+    """Seal the key that opens a session's answers; ``key`` is what :func:`grant_key` gave."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     cipher = cryptographic("ciphers.aead", "enrolments").AESGCM(key)
     return nonce + bytes(cipher.encrypt(nonce, opening_key, _GRANT_DOMAIN + session))
 
 
 def read_grant(key: bytes, session: bytes, grant: Buffer) -> bytes:
-    """Return what opens a session's answers.
+    """Return the key that opens a session's answers.
 
-    Raises KeyMismatchError for a grant of others, or that was altered.
+    Raises KeyMismatchError for a grant to others, and for an altered one.
     """
     frame = bytes(as_frame(grant))
     cipher = cryptographic("ciphers.aead", "enrolments").AESGCM(key)
@@ -266,19 +265,17 @@ def read_grant(key: bytes, session: bytes, grant: Buffer) -> bytes:
 
 
 class EnrolledPublicKey(SchemePublicKey):
-    """What is public of a session: parameters, the digest of its manifest, authority and epoch.
-
-    There is no key in it.
+    """The public facts of a session: parameters, digest of its manifest, authority and epoch; no key.
 
     Clients share keys of their own with the authority, or with each of several. What is drawn for all, such
-    as the uniform polynomials of a ring, is drawn from it, and so is never anybody's choice.
+    as the uniform polynomials of a ring, is drawn from these facts, so nobody chooses it.
     """
 
     _scheme = "a session"
     identity: AuthorityIdentity | AuthorityGroup | None = None
-    """Whose session it is; None where it was read from a frame alone, which has its id.
+    """Authority of the session, or group; None if the key was read from a frame alone, which has just its id.
 
-    Keys of one session are equal, with it or without.
+    Keys of one session are equal with and without it.
     """
 
     @classmethod
@@ -289,15 +286,14 @@ class EnrolledPublicKey(SchemePublicKey):
         authority: AuthorityIdentity | AuthorityGroup | Buffer,
         epoch: int = 0,
     ) -> Self:
-        """Make that of a session from its manifest.
+        """Make a session's public key from its manifest.
 
         Parameters
         ----------
-        parameters : of the session, of this scheme.
+        parameters : the session's, of this scheme.
         manifest_digest : 32 bytes of the manifest that the authority signed.
-        authority : who it is, or the group of those that have to answer, or 16 bytes that identify it.
-        epoch : the authority's, below 2**32; it goes up where its memory was restored. Of a group, the
-            highest.
+        authority : the authority, the group of those that have to answer, or 16 bytes that identify either.
+        epoch : the authority's, below 2**32; it rises when its memory is restored. For a group, the highest.
 
         Raises ParameterError.
         """
@@ -314,16 +310,16 @@ class EnrolledPublicKey(SchemePublicKey):
 
     @classmethod
     def from_bytes(cls, frame: Buffer, identity: Identity | None = None) -> Self:
-        """Read a public key frame, which has the authority's id alone.
+        """Read a public key frame, which has only the authority's id.
 
         Parameters
         ----------
         frame : what :meth:`to_bytes` gave.
-        identity : of the authority, or the bytes that ``public_key.identity.to_bytes()`` gave; clients enrol
+        identity : the authority's, or the bytes that ``public_key.identity.to_bytes()`` gave; clients enrol
             with it.
 
-        Raises WireFormatError; KeyMismatchError for the identity of others; ParameterError for what is no
-        valid key.
+        Raises WireFormatError; KeyMismatchError for another authority's identity; ParameterError for an
+        invalid key.
         """
         key = super().from_bytes(frame)
         return key if identity is None else key.with_identity(identity)
@@ -334,14 +330,14 @@ class EnrolledPublicKey(SchemePublicKey):
 
     @property
     def epoch(self) -> int:
-        """The authority's when the session began."""
+        """The authority's epoch when the session began."""
         return int(self._core.epoch)
 
     @property
     def authorities(self) -> Sequence[AuthorityIdentity]:
-        """Those that have to answer, in the order of their group.
+        """The authorities that have to answer, in the order of their group.
 
-        Raises ParameterError where they are not known.
+        Raises ParameterError if they are unknown.
         """
         if self.identity is None:
             raise ParameterError(
@@ -354,7 +350,7 @@ class EnrolledPublicKey(SchemePublicKey):
     def with_identity(self, identity: Identity) -> Self:
         """Return the same key with its authority's identity.
 
-        Raises KeyMismatchError for another's, WireFormatError.
+        Raises KeyMismatchError for another authority's, WireFormatError.
         """
         if not isinstance(identity, AuthorityIdentity | AuthorityGroup):
             identity = read_identity(identity)
@@ -379,9 +375,9 @@ class EnrolledPublicKey(SchemePublicKey):
 class ClientKey(Uncopied):
     """A client's key in a session, at a round. Its owner keeps it from everybody but the key authority.
 
-    It goes on by the number of the round, and what it was before is wiped: whoever gets hold of it opens
-    nothing of earlier rounds. Where a session has several authorities, it is a secret with each, and each of
-    them has to answer.
+    It advances with the number of the round, and its earlier states are wiped: a thief opens nothing of
+    earlier rounds. In a session of several authorities it is a secret with each of them, and each has to
+    answer.
     """
 
     _why_uncopied = "holds a secret and is neither copied nor pickled"
@@ -401,11 +397,9 @@ class ClientKey(Uncopied):
 
     @classmethod
     def of_secret(cls, public_key: SchemePublicKey, client: int | str, secret: Buffer) -> Self:
-        """Make the key of round 0 from what client and authority share, 32 bytes.
+        """Make the key of round 0 from the secret, 32 bytes, that client and authority share.
 
-        For several, one after the other.
-
-        Raises ParameterError.
+        The secrets of several authorities are given one after the other. Raises ParameterError.
         """
         key, shared = cls(public_key, number := client_number(client), secret), _parts(secret)
         scheme, key_id = public_key._scheme, public_key.id
@@ -446,13 +440,13 @@ class ClientKey(Uncopied):
 
         Parameters
         ----------
-        public_key : of the session, as the client has pinned it.
+        public_key : the session's, as the client has pinned it.
         client : a number below 2**31, or a name.
-        identity : of the authority, or what its ``to_bytes`` gave, for a public key that was read from a
-            frame alone.
+        identity : the authority's, or what its ``to_bytes`` gave, for a public key that was read from a frame
+            alone.
 
-        Raises ParameterError where neither says who the authority is, or there are several: take
-        :meth:`requests`; KeyMismatchError where it is another one's.
+        Raises ParameterError if neither says who the authority is, or if there are several: take
+        :meth:`requests`; KeyMismatchError if the session is another authority's.
         """
         key, sealed = cls.requests(public_key, client, identity)
         if len(sealed) != 1:
@@ -460,7 +454,7 @@ class ClientKey(Uncopied):
         return key, sealed[0]
 
     def take_grant(self, grant: Buffer) -> None:
-        """Take what lets this client open answers, of each authority.
+        """Take an authority's grant, by which this client opens its answers.
 
         Raises PolicyError for a key that was not made at enrolment, such as one of an exported secret;
         KeyMismatchError for a grant of another client or session.
@@ -477,9 +471,9 @@ class ClientKey(Uncopied):
 
     @property
     def opening_keys(self) -> Sequence[bytes]:
-        """What opens answers, 32 bytes for each authority; secret.
+        """Keys that open answers, 32 bytes for each authority; secret.
 
-        Raises PolicyError before all have granted it.
+        Raises PolicyError before all authorities have granted them.
         """
         if not self._opening_keys or len(self._opening_keys) < len(self._cores):
             raise PolicyError("this client was granted no answers: take the key authority's grant first")
@@ -492,17 +486,17 @@ class ClientKey(Uncopied):
 
     @property
     def round(self) -> int:
-        """The round that it stands at; earlier ones are over."""
+        """The round of the key; earlier ones are over."""
         return self._cores[0].round
 
     def advance_to(self, round: int) -> None:
-        """Go on to a round. Raises PolicyError for an earlier one, or one more than 2**16 rounds later."""
+        """Advance to a round. Raises PolicyError for an earlier one, or one more than 2**16 rounds later."""
         number = as_unsigned(round, "round")
         for core in self._cores:
             core.advance_to(number)
 
     def _go_on_to(self, round: int) -> None:
-        """Go on to a round unless it is past it already, as where another thread was faster."""
+        """Advance to a round unless the key is past it already, since another thread was faster."""
         for core in self._cores:
             if core.round < round:
                 core.advance_to(round)
@@ -550,14 +544,14 @@ def _commitment(bound: bytes, salted: bytes) -> bytes:
 def sealed_answer(
     signing_key: Any, opening_key: bytes, key_id: bytes, request: Buffer, sum_key: Buffer
 ) -> bytes:
-    """Seal what opens a total by AES-256-GCM, commit to it, and sign that.
+    """Seal a total's key by AES-256-GCM, commit to it, and sign the result.
 
-    The answer is a signature (64 bytes), a nonce (12), the commitment (32), then what is sealed. AES-GCM
-    alone commits to nothing: whoever chooses the keys of two clients makes one ciphertext that opens to other
-    things for each.
+    The answer is a signature (64 bytes), a nonce (12), the commitment (32), then the ciphertext. AES-GCM
+    alone commits to nothing: someone who chooses the keys of two clients can make one ciphertext that opens
+    differently for each.
 
-    ``signing_key`` is the authority's Ed25519 private key, ``opening_key`` 32 bytes of those who are to open,
-    ``key_id`` that of the session's public key; the answer is to this ``request`` alone.
+    ``signing_key`` is the authority's Ed25519 private key, ``opening_key`` the 32 bytes of those who may open
+    the answer, ``key_id`` the id of the session's public key; the answer is to this ``request`` alone.
     """
     bound, nonce = _bound(key_id, bytes(request)), secrets.token_bytes(_NONCE_BYTES)
     salted = secrets.token_bytes(_SALT_BYTES) + bytes(sum_key)
@@ -569,7 +563,7 @@ def sealed_answer(
 def read_answer(
     verifying_key: bytes, opening_key: bytes, key_id: bytes, request: bytes, answer: Buffer
 ) -> bytes:
-    """Return what opens a total; secret. Of one answer it is the same for all who can read it.
+    """Return the key that opens a total; secret. All who can read an answer get the same key from it.
 
     Raises KeyMismatchError for an answer that the authority did not sign for this request; PolicyError for
     one that was sealed for others.
@@ -600,7 +594,7 @@ def read_answer(
 
 
 Answers = Buffer | Sequence[Buffer]
-"""Of the authority, or of each of several in the order of their group."""
+"""Bytes of the authority, or a list with those of several in the order of their group."""
 
 
 def _checked(total: Any, answers: Answers) -> list[Buffer]:
@@ -622,7 +616,7 @@ def open_answered(
     ----------
     total : what the aggregator gave.
     answers : to ``total.request()``; of several authorities a list, in the order of their group.
-    key : of a client that took each authority's grant.
+    key : key of a client that took each authority's grant.
     threads : None for as many as the work is worth.
 
     Raises KeyMismatchError for an answer that the authority did not sign for this very total; PolicyError

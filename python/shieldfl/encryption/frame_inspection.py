@@ -19,29 +19,29 @@ from shieldfl.masks import Mask
 class FrameReport:
     """What a frame says of itself: kinds, ids, counts and sizes, never a value, a position or a key.
 
-    Of a frame that is not intact, the fields repeat what its header states, which may be wrong.
+    If a frame is not intact, the fields repeat what its header states, which may be wrong.
     """
 
     kind: str
-    """Such as ``"mask"`` or ``"kahe sum request"``; ``"unknown"`` where it has no header."""
+    """Kind of the frame, such as ``"mask"`` or ``"kahe sum request"``; ``"unknown"`` without a header."""
     intact: bool
-    """Every check passed: length, checksum, and every field of the body that this version can read."""
+    """Whether every check passed: length, checksum, and all fields of the body that this version can read."""
     problem: str
-    """What is wrong and what to do about it; empty when intact."""
+    """What is wrong with the frame and what to do about it; empty if it is intact."""
     size_bytes: int
     declared_bytes: int | None
-    """What the header states, as the version; None without a header."""
+    """Length in bytes that the header states; None without a header."""
     version: int | None
     checksum_ok: bool
     parameter_id: str | None
-    """32 hexadecimal digits, as the id of the key; None where the kind has none."""
+    """Id of the encryption parameters, 32 hexadecimal digits; None if the kind has none."""
     key_id: str | None
     counts: dict[str, Fact] = field(default_factory=dict)
-    """Round, values, clients and the like."""
+    """Round, values, clients and the like, by name."""
     parameters: dict[str, Fact] = field(default_factory=dict)
-    """The encryption parameters; empty where the kind has none."""
+    """Encryption parameters by name; empty if the kind has none."""
     description: str = ""
-    """Of a public key: its parameters and what follows from them, in words. Of a sum key, what it is."""
+    """A public key's parameters and what follows from them, or what a sum key is, in words; else empty."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,7 +81,7 @@ def _hex(identifier: bytes) -> str | None:
 
 
 Body = dict[str, Any]
-"""Of a report: counts, parameters and description, as far as there are such."""
+"""Fields of a report that a frame's body gives: counts, parameters and description, as far as it has them."""
 
 
 def _mask_body(scheme: None, frame: bytes) -> Body:
@@ -141,7 +141,7 @@ def _counts(scheme: Scheme, one: Any, clients: int) -> dict[str, Fact]:
 
 
 def _parameters(facts: Mapping[str, Any]) -> Body:
-    """Return parameters by names as people write them; lists as what they come to."""
+    """Return parameters by readable names; primes as their modulus' bits, other tuples as an entry each."""
     named: dict[str, Fact] = {}
     for name, value in facts.items():
         words = name.replace("_", " ")
@@ -163,4 +163,4 @@ _READERS: dict[str, Callable[[Any, bytes], Body]] = {
     "sum request": _request_body,
     "sum key": _sum_key_body,
 }
-"""By what follows the scheme's name in a kind, where one does."""
+"""Readers of bodies by kind; for a scheme's kinds, by what follows the scheme's name."""

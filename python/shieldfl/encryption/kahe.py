@@ -1,8 +1,8 @@
 """Key-additive encryption: an encrypted update as small as a plain one; lies about a sum open to noise.
 
 Each client shares a key of its own with the key authority, and hides each update with a one-time secret from
-it. Whoever sums ciphertexts asks the authority for the sum of the secrets of those who are in the sum; the
-authority sees neither ciphertexts nor what they open to. See ``docs/kahe.md``.
+it. The aggregator asks the authority for the sum of the secrets of the clients in its sum; the authority sees
+neither ciphertexts nor what they open to. See ``docs/kahe.md``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = [
 
 
 ATTACK_COSTS = {2048: (50, 146, 115, 101), 4096: (100, 143, 111, 97), 8192: (200, 142, 108, 95)}
-"""By ring degree: the bits of the longest modulus that parameters have, and the bits of an attack's work.
+"""By ring degree: bits of the longest modulus that parameters have, and bits of an attack's work.
 
 The attack is the cheaper of two on that modulus, primal and dual, and its work is rounded down. Three cost
-models give it: the one behind the homomorphic encryption standard's tables, classical core-SVP (one call of
-a sieve, 0.292 bits for each dimension), and core-SVP on a quantum computer (0.257 bits).
+models give it: the one behind the homomorphic encryption standard's tables, classical core-SVP (one call of a
+sieve, 0.292 bits for each dimension), and core-SVP on a quantum computer (0.257 bits).
 ``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out.
 """
 
@@ -109,7 +109,7 @@ class CiphertextBatch(SchemeBatch):
 
 
 class Total(SchemeTotal):
-    """The encrypted sum of a round and the list of those in it.
+    """The encrypted sum of a round and the list of the clients in it.
 
     Reading one checks every field and every residue.
     """
@@ -119,10 +119,7 @@ class Total(SchemeTotal):
 
 
 class PublicKey(EnrolledPublicKey):
-    """What is public of a session: parameters, the digest of its manifest, authority and epoch.
-
-    No key is in it.
-    """
+    """The public facts of a session: parameters, digest of its manifest, authority and epoch; no key."""
 
     parameters: Parameters
     _scheme = "kahe"
@@ -150,7 +147,7 @@ class Aggregator(registry.Aggregator):
 class Kahe(Scheme):
     """Each client enrols once, and shares a key with the key authority.
 
-    What opens a total opens that alone.
+    A total's key opens that total alone.
     """
 
     encryptions = ("kahe",)

@@ -17,7 +17,7 @@ DECRYPTORS: dict[type, Any] = {
     _core.CkksPublicKey: _core.CkksDecryptor,
     _core.PaillierPublicKey: _core.PaillierDecryptor,
 }
-"""What holds the secret key of a pair, by the core's class of the public one."""
+"""The core's class that holds the secret key, by the core's class of the public key."""
 
 
 def sum_key(
@@ -27,17 +27,17 @@ def sum_key(
     *,
     threads: int | None = None,
 ) -> bytearray:
-    """Compute what opens the total that a request names; secret, and for the opener alone.
+    """Compute the key of the total that a request names; secret, and for the opener alone.
 
     This computes and decides nothing. Two answers for overlapping lists of one round and purpose give a
-    single client's update: whoever calls it keeps to one answer for each client, session, round and purpose,
-    for ever.
+    single client's update: the caller keeps to one answer for each client, session, round and purpose, for
+    ever.
 
-    ``client_keys`` are the participants', in the request's order, each at the request's round: what they
-    share with this authority alone.
+    ``client_keys`` are the participants', in the request's order, each at the request's round: only the parts
+    that they share with this authority.
 
-    Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for keys of others,
-    or of another session or round.
+    Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for other clients'
+    keys, or those of another session or round.
     """
     asked = checked_key(public_key, EnrolledPublicKey).read_request(request)
     cores = [core for key in client_keys for core in key._cores]

@@ -1,8 +1,8 @@
 """One-time pads: the simplest additively homomorphic cipher; trust, enrolment and answers are ``kahe``'s.
 
-Each client adds a key stream that it shares with the key authority; the sum of the streams of those who are
-in a total opens it, and nothing else. No lattice assumption; the price is an authority whose work grows with
-clients and values, and an answer as long as the total. See ``docs/pads.md``.
+Each client adds a key stream that it shares with the key authority. The sum of the streams of the clients in
+a total opens that total, and nothing else. There is no lattice assumption; the price is an authority whose
+work grows with clients and values, and an answer as long as the total. See ``docs/pads.md``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CiphertextBatch(SchemeBatch):
 
 
 class Total(SchemeTotal):
-    """The encrypted sum of a round and the list of those in it.
+    """The encrypted sum of a round and the list of the clients in it.
 
     Reading one checks every field and every residue.
     """
@@ -90,10 +90,7 @@ class Total(SchemeTotal):
 
 
 class PublicKey(EnrolledPublicKey):
-    """What is public of a session: parameters, the digest of its manifest, authority and epoch.
-
-    No key is in it.
-    """
+    """The public facts of a session: parameters, digest of its manifest, authority and epoch; no key."""
 
     parameters: Parameters
     _scheme = "pads"
@@ -121,7 +118,7 @@ class Aggregator(registry.Aggregator):
 class Pads(Scheme):
     """Each client adds a pad that it shares with the key authority.
 
-    The sum of these opens a total, and that alone.
+    The sum of a total's pads opens that total alone.
     """
 
     encryptions = ("pads",)

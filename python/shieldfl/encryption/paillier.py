@@ -52,8 +52,7 @@ __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKe
 
 _LOGGER = logging.getLogger("shieldfl")
 _CHOICES = {"packing": ("dense", "single"), "randomizer": ("short-exponent", "classical")}
-# The widths of the core's fields: what is above one is above every limit, and refused as the largest number
-# is.
+# The widths of the core's fields: a number above one is above every limit, and refused as the largest is.
 _WIDTHS = {"key_bits": 16, "max_clients": 32, "value_bits": 8, "fraction_bits": 8, "max_weight": 32}
 
 
@@ -90,9 +89,9 @@ class Parameters(SchemeParameters["PublicKey"]):
     key_bits: int
     """Bits of the modulus n; a ciphertext has twice as many."""
     max_weight: int
-    """The largest integer weight of a batch."""
+    """Largest integer weight of a batch."""
     randomizer: str
-    """``"short-exponent"`` or ``"classical"``."""
+    """Kind of randomisers: ``"short-exponent"`` or ``"classical"``."""
 
     def __init__(
         self,
@@ -238,7 +237,7 @@ class UnionOrder(Identified):
 
     @property
     def count(self) -> int:
-        """How many of them are in the union."""
+        """The number of positions in the union."""
         return len(self._core.positions)
 
     @property
@@ -313,10 +312,10 @@ class Encryptor(registry.Encryptor):
 
     Parameters
     ----------
-    public_key : whom to encrypt for.
+    public_key : the key to encrypt under.
     threads : None for as many as the work is worth.
     lookups_vartime : True lets the GMP engine look table entries up by secret addresses. That is a sixth
-        faster, but whoever shares the processor's caches may learn the randomisers, and with them the update.
+        faster, but programs that share the processor's caches may learn the randomisers, and so the update.
         The AVX-512 engine, whose look-ups cost next to nothing, ignores it.
     """
 
@@ -391,7 +390,7 @@ class Aggregator(registry.Aggregator):
     public_key : the key that the clients encrypt under.
     threads : None for as many as the work is worth.
     round : the round whose batches are accepted; None lets the first batch decide.
-    order : of the union of masks, for a group whose masks differ; batches in any other order are refused.
+    order : order of the union, for a group whose masks differ; batches in any other order are refused.
         Without it, so are batches that leave ciphertexts out: their few bytes may state a sum of any size.
     """
 

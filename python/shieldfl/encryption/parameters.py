@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 
 
 def core_number(value: int, name: str, bits: int = 32) -> int:
-    """Return a number as the core takes it: one that does not fit its bits is out of range.
+    """Return a number as the core takes it; one that does not fit the bits becomes their largest.
 
     Raises ParameterError.
     """
@@ -30,7 +30,7 @@ def core_number(value: int, name: str, bits: int = 32) -> int:
 
 
 class Identified:
-    """Equal where the ``id`` is, 16 bytes that follow from all that it is."""
+    """Base of objects that are equal if their ``id`` is: 16 bytes that follow from all their content."""
 
     def __eq__(self: Any, other: Any) -> bool:
         return (
@@ -44,33 +44,31 @@ class Identified:
 
 
 class SchemeParameters(Identified, Generic[Key]):
-    """Immutable; equal when they make the same frames, however they were chosen.
-
-    What ``Parameters`` have in common.
+    """Base of ``Parameters``: immutable, and equal if they make the same frames, however they were chosen.
 
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters
     has.
     """
 
     _SETTINGS: ClassVar[tuple[str, ...]]
-    """Names of the keywords that make them, as the core's facts have them."""
+    """Names of the constructor's keywords, as in the core's facts."""
     _handle: Any
     _facts: dict[str, Any]
     packing: str = "exact"
-    """How values are put into ciphertexts: each scheme's docs say which ways it has."""
+    """How values are put into ciphertexts; each scheme's docs list its packings."""
     max_clients: int
-    """The most updates that a total can hold."""
+    """Largest number of updates in a total."""
     value_bits: int
     """Bits of a quantised value, sign included."""
     fraction_bits: int
-    """Bits behind the binary point."""
+    """Bits of a quantised value behind the binary point."""
     values_per_ciphertext: int
-    """How many values a full ciphertext holds."""
+    """Number of values in a full ciphertext."""
     value_limit: float
-    """The largest magnitude that a value, times its weight, may have."""
+    """Largest magnitude of a value times its weight."""
     weight_step: float
-    """What a weight that is encrypted beside values is rounded to a multiple of: 2**-fraction_bits, or
-    2**-(value_bits - 2) where that is more, so that a weight of 1 fits."""
+    """Step of weights that are encrypted beside values: 2**-fraction_bits, or 2**-(value_bits - 2) where that
+    is more, so that a weight of 1 fits."""
     bytes_per_value: float
     """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
     security_bits: int
@@ -100,7 +98,7 @@ class SchemeParameters(Identified, Generic[Key]):
 
     @classmethod
     def _unlogged(cls, settings: dict[str, Any]) -> Self:
-        """Make parameters that nobody asked for anew: whoever chose a small key was told what it means."""
+        """Make parameters without logging that a key is small: that was logged when it was chosen."""
         return cls(**settings)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -212,12 +210,12 @@ class RingParameters(SchemeParameters[Key]):
     """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) share: which N to choose, and what each costs."""
 
     ring_degree: int
-    """N of the ring Z_q[X] / (X^N + 1)."""
+    """Degree N of the ring Z_q[X] / (X^N + 1)."""
     values_per_coefficient: int
-    """How many values share a coefficient; 0 where they are embedded in slots."""
+    """Number of values that share a coefficient; 0 if values are embedded in slots."""
     _RING_DEGREES: ClassVar[tuple[int, ...]]
     _CIPHERTEXTS_OF_MANY: ClassVar[int] = 1
-    """Full ones that stand for many, where what they share is shared by as many as can."""
+    """Number of full ciphertexts that stand for many: as many as can share what ciphertexts share."""
 
     def _work(self, ciphertexts: int) -> float:
         """Return a client's work to encrypt: butterflies and random bytes take a processor about as long."""
@@ -241,7 +239,7 @@ class RingParameters(SchemeParameters[Key]):
         return cls(**settings | {"ring_degree": best})
 
     def ring_costs(self, count: int | None = None) -> dict[int, tuple[float, float]]:
-        """Return by degree, of each ring that has room, bytes and work of a value, of so many or of many."""
+        """Return bytes and work per value, of ``count`` or of many, by degree of each ring with room."""
         number = None if count is None else as_count(count, "count")
         costs = {}
         for degree in self._RING_DEGREES:
@@ -266,27 +264,27 @@ class SumNeeds:
     """What a sum of updates has to hold."""
 
     clients: int
-    """The most of a sum."""
+    """Largest number of clients in a sum."""
     value_bits: int
-    """Of a quantised value, sign included."""
+    """Bits of a quantised value, sign included."""
     fraction_bits: int
-    """Of these, behind the binary point."""
+    """Bits of a quantised value behind the binary point."""
     count: int | None = None
-    """How many values a client encrypts; None where that is not known before the first round."""
+    """Number of values that a client encrypts; None if it is unknown before the first round."""
     most_count: int | None = None
-    """The most that it can be, where ``count`` is not known."""
+    """Largest number of values that a client may encrypt, if ``count`` is unknown."""
     most_weight: int = 1
-    """The largest weight of a client."""
+    """Largest weight of a client."""
     mean_weight: float | None = None
-    """Of all clients; None for as much as the largest.
+    """Mean weight of all clients; None for as much as the largest.
 
-    Where weights travel encrypted, they are divided by the largest; values then get as many bits more as keep
-    the mean of all clients as precise as without weights.
+    Weights that travel encrypted are divided by the largest. Values then get as many more bits as keep the
+    mean of all clients as precise as without weights.
     """
     key_bits: int = 3072
-    """For schemes with a choice of it."""
+    """Size of keys in bits, for schemes with a choice of it."""
     sum_bits: int | None = None
-    """Of a sum, sign included, where fewer than any sum takes are known to be enough.
+    """Bits of a sum, sign included, if fewer than any sum could need are known to suffice; otherwise None.
 
     It is for schemes with a choice of it. Weights then do not travel encrypted.
     """
@@ -345,7 +343,7 @@ def _fit_scale(
             f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, "
             "or lower headroom or max_clients"
         )
-    # What rounding values and weights may come to, relative to one client's weighted update.
+    # The most that rounding values and weights may cost, relative to one client's weighted update.
     reached = math.ldexp(0.5, 1 - fitting) / rms + weighted * math.ldexp(
         0.5, -min(fitting - 1, most_bits - 2)
     )
@@ -357,7 +355,7 @@ def _fit_scale(
 
 
 def _bits_for(*factors: float) -> int:
-    """Return how many bits behind the point make half a step at most the product of these."""
+    """Return the number of bits behind the point with which half a step is at most the factors' product."""
     bits = -1.0
     for factor in factors:
         bits -= math.log2(factor)
@@ -382,7 +380,7 @@ def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
 class SchemePublicKey(Identified):
     """Encrypts and identifies; opens nothing.
 
-    A scheme's own says which classes, of the core too, are the scheme's.
+    A scheme's subclass names the scheme's classes, those of the core too.
     """
 
     parameters: Any
@@ -421,7 +419,7 @@ class SchemePublicKey(Identified):
 
 
 def checked_key(key: Any, kind: type[SchemePublicKey], client_key: Any = None) -> Any:
-    """Return a public key of this kind; of a client's key, where that has its class, the public one.
+    """Return a public key of this kind, or that of a client's key of the class ``client_key``.
 
     Raises ParameterError for anything else.
     """

@@ -1,6 +1,6 @@
 """What a scheme is to the rest of the package, and its verbs: from updates to batches to a total.
 
-Nothing here holds a secret of others, or opens anything; and nothing else asks which scheme it is.
+Nothing here holds others' secrets, or opens anything; and no other module asks which scheme it has.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shieldfl.stateful import Uncopied
 
 
 def purpose_id(purpose: str) -> bytes:
-    """Return the 16 bytes for what is encrypted, such as ``"update"``, in every frame of those who enrol."""
+    """Return the 16 bytes of a purpose, such as ``"update"``, in every frame of clients that enrol."""
     return hashlib.blake2b(purpose.encode(), digest_size=16).digest()
 
 
@@ -67,9 +67,9 @@ class CoreCiphertext(Protocol):
     clients: int
     ciphertexts: int
     total_weight: int
-    """Where weights are integers."""
+    """Sum of the clients' weights; only in schemes with integer weights."""
     purpose: bytes
-    """Where clients enrol, as part and participants: what :func:`purpose_id` gave."""
+    """Result of :func:`purpose_id`; it exists, as do ``part`` and ``participants``, only if clients enrol."""
     part: int
     participants: list[tuple[int, bytes]]
 
@@ -81,7 +81,7 @@ class _Ciphertext:
     """A frame whose every field has been checked, or that was made here."""
 
     _read: ClassVar[Any]
-    """Checks a frame of this kind, on so many threads; 0 means all cores."""
+    """Checks a frame of this kind on a number of threads; 0 leaves the number to the core."""
     _parsed: CoreCiphertext | None = None
 
     def __init__(self, frame: bytes) -> None:
@@ -145,9 +145,8 @@ class _Ciphertext:
     def from_bytes(cls, frame: Buffer, threads: int | None = None) -> Self:
         """Read a frame; everything is checked that can be without the public key. Raises WireFormatError.
 
-        ``threads`` : None for as many as the work is worth. A frame that is only to be added needs none of
-            this: pass
-        its bytes to ``Aggregator.add``, which checks as it adds.
+        ``threads`` is None for as many as the work is worth. A frame that is only to be added need not be
+        read: pass its bytes to ``Aggregator.add``, which checks as it adds.
         """
         ciphertext = cls(bytes(as_frame(frame)))
         ciphertext.parse(threads)
@@ -163,31 +162,28 @@ class SchemeBatch(_Ciphertext):
     def __init__(self, frame: bytes, clipped: int | None = None, underflowed: int | None = None) -> None:
         super().__init__(frame)
         self.clipped = clipped
-        """How many values were saturated; None for a batch that was read, since it does not travel."""
+        """Number of saturated values; None for a batch that was read, since it does not travel."""
         self.underflowed = underflowed
-        """How many nonzero values, times the weight, rounded to zero; None for a batch that was read."""
+        """Number of nonzero values that, times the weight, round to zero; None for a batch that was read."""
 
     @property
     def client(self) -> int:
-        """Where clients enrol, the number of the one whose key it is under.
+        """Number of the client whose key it is under, if clients enrol.
 
-        Whoever carries it cannot change that.
+        A carrier of the frame cannot change that.
         """
         ((client, _),) = self._named
         return client
 
 
 class SchemeTotal(_Ciphertext):
-    """The encrypted sum of a round, for whoever opens it. Reading one checks every field and every residue.
+    """The encrypted sum of a round, for its opener. Reading one checks every field and every residue.
 
-    Where clients enrol it has the list of those in it.
+    If clients enrol, it lists those in it.
     """
 
     _core_request: ClassVar[Any] = None
-    """The core's class of what asks for the key of one, where clients enrol.
-
-    Then a total says who is in it.
-    """
+    """The core's class of the request for a total's key, if clients enrol: a total then says who is in it."""
     _digest: bytes | None = None
 
     @property
@@ -197,12 +193,12 @@ class SchemeTotal(_Ciphertext):
 
     @property
     def participants(self) -> list[tuple[int, bytes]]:
-        """Where clients enrol, each one's number, in ascending order, and 16 bytes of its frame's id."""
+        """Number of each client in it, ascending, with 16 bytes of its frame's id, if clients enrol."""
         return self._named
 
     @property
     def named_clients(self) -> tuple[int, ...]:
-        """Where clients enrol, the numbers of those who are in it; empty elsewhere."""
+        """Numbers of the clients in it, if clients enrol; otherwise empty."""
         return tuple(client for client, _ in self.participants) if self._core_request else ()
 
     def is_for(self, purpose: str) -> bool:
@@ -210,11 +206,10 @@ class SchemeTotal(_Ciphertext):
         return not self._core_request or self.parsed.purpose == purpose_id(purpose)
 
     def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
-        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame and what is sent beside.
+        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame and of ``beside``.
 
-        docs/wire-format.md defines it; on ``threads`` threads, None for as many as the work is worth, it is
-        the same. The frame is hashed once: whoever opens a total needs this for its request, and for the
-        core.
+        docs/wire-format.md defines it. It does not depend on ``threads``, None for as many as the work is
+        worth. The frame is hashed once: an opener needs this for its request, and for the core.
         """
         if self._digest is None:
             self._digest = _core.total_digest(self._frame, as_threads(threads))
@@ -238,7 +233,7 @@ _BESIDE = b"shieldfl beside1"
 _POSITION = re.compile(r"the value at position (\d+) ")
 
 _TO_HOLD = "raise value_bits, lower fraction_bits, or pass clip=True"
-"""What the core says to do about a value that is too large."""
+"""The core's advice for a value that is too large."""
 _TO_KEEP = (
     "Take the scale from Parameters.fit(sample_update, weights=...), or raise fraction_bits and value_bits"
 )
@@ -247,19 +242,19 @@ _BY_SETTINGS = {
     _TO_KEEP: "Raise the method's settings fraction_bits and value_bits by as many",
 }
 MOST_LOST = 0.1
-"""The share of nonzero values that may be lost, rounded to zero or clipped, without a warning."""
+"""Share of nonzero values that may be lost without a warning, rounded to zero or clipped."""
 
 Encrypted = tuple[bytes, tuple[int, int, int]]
-"""A frame, and how many values were not zero, rounded to zero, and were saturated."""
+"""A frame, and the numbers of values that were not zero, that rounded to zero, and that were saturated."""
 
 
 class Encryptor(Uncopied):
     """Encrypts masked updates under a public key, or, where clients enrol, under a client's own key.
 
-    Safe to use from several threads. Where clients enrol, the key goes on to the round of each frame once the
-    frame is made: a round before that is refused (PolicyError). Never send two frames of one round, purpose
-    and part, nor the same update again once it was in a sum that was opened: the difference of two sums would
-    be the update.
+    Safe to use from several threads. If clients enrol, the key advances to the round of each frame once the
+    frame is made: an earlier round is refused (PolicyError). Never send two frames of one round, purpose and
+    part, nor the same update again once it was in a sum that was opened: the difference of two sums would be
+    the update.
 
     Parameters
     ----------
@@ -270,12 +265,12 @@ class Encryptor(Uncopied):
     """
 
     _keys: ClassVar[type[SchemePublicKey]]
-    """The scheme's public keys: it takes these, or clients' keys under them, and no others."""
+    """Class of the scheme's public keys: the encryptor takes only these, or clients' keys under them."""
     _warned_round: int | None = None
     _with: tuple[Any, ...] = ()
-    """What the core's encryptor takes besides in this scheme."""
+    """Further arguments of the core's encryptor in this scheme."""
     speaks_of_settings = False
-    """Whether errors and warnings say what to do by settings of a method, and not by arguments of its own."""
+    """Whether errors and warnings give advice by settings of a method instead of arguments of this class."""
     _why_uncopied = "may hold secrets, and is neither copied nor pickled: make another from its key"
 
     def __init__(
@@ -350,7 +345,7 @@ class Encryptor(Uncopied):
         return error
 
     def _batch(self, encrypted: Encrypted, round: int) -> SchemeBatch:
-        """Make the batch; warn whoever called the caller of values that are lost."""
+        """Make the batch; warn the caller's caller of lost values."""
         frame, (nonzero, underflowed, clipped) = encrypted
         if underflowed > MOST_LOST * nonzero and self._warned_round != round:
             self._warned_round = round
@@ -478,49 +473,47 @@ class Aggregator:
 
 
 POOLED = "-pooled"
-"""Behind the name of a calibration with randomisers that were made while the model trained."""
+"""End of the name of a calibration whose randomisers were made while the model trained."""
 
 KeyBits = Literal[2048, 3072, 4096]
-"""Sizes of keys, where a scheme has a choice of them."""
+"""Sizes of keys in bits, if a scheme has a choice of them."""
 
 DEFAULT_ENCRYPTION = "kahe"
-"""Of methods that ask for none."""
+"""Encryption of methods that ask for no particular one."""
 
 DEFAULT_PUBLIC_KEY_ENCRYPTION = "ckks"
-"""Beside updates under a public key, for what has to be summed with encrypted weights."""
+"""Encryption, beside updates under a public key, of values that have to be summed with encrypted weights."""
 
 DEFAULT_KEY_BITS: KeyBits = 3072
-"""128 bits of security."""
+"""Default size of keys in bits: 128 bits of security."""
 
 Fact = bool | int | float | str
-"""What a frame may tell of itself."""
+"""Type of what a frame may tell of itself."""
 
 
 class Scheme:
     """An encryption scheme, asked for instead of its name: its module makes one object of a subclass."""
 
     long_answers: ClassVar[bool] = False
-    """Where clients enrol, whether an answer is as long as its total.
-
-    An authority then keeps those of fewer rounds.
-    """
+    """Whether answers are as long as totals, if clients enrol: authorities then keep those of fewer
+    rounds."""
     encryptions: ClassVar[tuple[str, ...]]
-    """The names by which settings choose the scheme and its packing."""
+    """Names by which settings choose the scheme and its packing."""
     key_sizes: ClassVar[tuple[int, ...]] = ()
-    """What ``key_bits`` may be; empty for a scheme that has no such choice."""
+    """Allowed values of ``key_bits``; empty for a scheme without that choice."""
     keys_last: ClassVar[bool] = True
-    """Whether one pair serves all rounds; otherwise each round has its own."""
+    """Whether one key pair serves all rounds; otherwise each round has its own."""
     adds_clear_values: ClassVar[bool] = False
-    """Whether plain numbers are added to ciphertexts: each client encrypts its own mask, not the union."""
+    """Whether plain numbers can be added to ciphertexts: clients then encrypt their mask, not the union."""
     integer_weights: ClassVar[bool] = False
-    """Whether the aggregator multiplies by weights; otherwise they travel encrypted beside the values."""
+    """Whether the aggregator multiplies by weights; otherwise weights travel encrypted beside the values."""
     is_slow: ClassVar[bool] = False
     """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``.
 
     Calibration then measures a number of ciphertexts, since a whole update would take too long.
     """
     positions_part: ClassVar[str] = "union"
-    """The name of the message part that says which positions are encrypted."""
+    """Name of the message part that says which positions are encrypted."""
 
     def __init__(self, public_key: type[SchemePublicKey], encryptor: Any, aggregator: Any) -> None:
         self.PublicKey: Any = public_key
@@ -529,22 +522,23 @@ class Scheme:
         self.Parameters: Any = public_key._parameters_class
         self.Total: Any = public_key._total_class
         self.enrols = issubclass(public_key, EnrolledPublicKey)
-        """Whether each client has its own key with the key authority, which then answers lists of clients."""
+        """Whether each client shares a key with the key authority, which then answers lists of clients."""
         self.ClientKey: Any = ClientKey if self.enrols else None
         self.has_sum_bits = "sum_bits" in self.Parameters._SETTINGS
-        """Whether ``Parameters`` take ``sum_bits``, so that a sum may have fewer than any sum takes."""
+        """Whether ``Parameters`` take ``sum_bits``: a sum may then have fewer bits than any sum could
+        need."""
 
     @property
     def calibrations(self) -> tuple[str, ...]:
-        """The names under which it is calibrated.
+        """Names under which the scheme is calibrated.
 
-        ``-pooled`` counts only what is left once randomisers are there.
+        Those with ``-pooled`` count only the work that is left once randomisers are there.
         """
         variants = ("", POOLED) if self.is_slow else ("",)
         return tuple(name + variant for name in self.encryptions for variant in variants)
 
     def sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
-        """Return what a sum key's unit, and the count of its numbers, are to whoever reads them."""
+        """Return a sum key's unit, and the count of its numbers, as facts for readers."""
         raise NotImplementedError
 
     def opened_coefficients(self, total: SchemeTotal) -> int:
@@ -557,13 +551,13 @@ class Scheme:
     def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
         """Return parameters for such sums. Raises ParameterError for needs that it cannot meet.
 
-        Where there are rings, the one that needs the fewest bytes; the default one where the count is not
-        known.
+        A scheme with rings takes the one that needs the fewest bytes, or the default one if the count is
+        unknown.
 
-        Clients divide their weights by the largest, and values become smaller by that: while there is room,
-        they get as many bits more, behind the point, as make up for it on average. Each of K clients is off
-        by half a step at most, and the mean by half a step times K / sum(weights): with weights divided by
-        the largest that is most_weight / mean_weight.
+        Clients divide their weights by the largest, which makes values smaller. While there is room, values
+        get as many more bits behind the point as make up for that on average. Each of K clients is off by
+        half a step at most, and the mean by half a step times K / sum(weights): with weights divided by the
+        largest that is most_weight / mean_weight.
         """
         make, count = self.Parameters, self._planned_count(needs)
         settings: dict[str, Any] = {"max_clients": needs.clients}
@@ -589,7 +583,10 @@ class Scheme:
         return needs.count
 
     def positions_of(self, masks: list[Mask], threads: int | None) -> Positions:
-        """Return where a sum over clients with these masks is encrypted. Raises ParameterError for none."""
+        """Return the positions that a sum over clients with these masks encrypts.
+
+        Raises ParameterError for none.
+        """
         union = masks[0]
         for mask in masks[1:]:
             union = union | mask
@@ -620,9 +617,9 @@ class Scheme:
         return encryptor.encrypt(update, positions.mask, weight, round_number).to_bytes(), positions.mask
 
     def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:
-        """Return what encrypts a client's values, under a public key or, if clients enrol, its ``ClientKey``.
+        """Return an encryptor for a client, under a public key or, if clients enrol, its ``ClientKey``.
 
-        ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the
+        ``purpose`` is what is encrypted, such as ``"update"``; if clients enrol, it is bound to the
         ciphertexts.
         """
         return self.Encryptor(key, threads, **({"purpose": purpose} if self.enrols else {}))
@@ -637,9 +634,9 @@ class Scheme:
         weighted: bool,
         purpose: str,
     ) -> Any:
-        """Return an aggregator of batches of these positions, and of this purpose where clients enrol, alone.
+        """Return an aggregator of batches of these positions and, if clients enrol, this purpose alone.
 
-        ``weighted`` : with encrypted weights.
+        ``weighted`` says whether they have encrypted weights.
         """
         bound = {"purpose": purpose} if self.enrols else {}
         return self.Aggregator(
@@ -651,15 +648,15 @@ class Scheme:
     ) -> None:
         """Add the frame that this client sent.
 
-        ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the
-        positions; a scheme uses them as its facts say. Where clients enrol, raises KeyMismatchError for
-        another client's frame.
+        ``weight`` is the client's weight, ``clear`` what it sent in the clear, in the order of the positions;
+        a scheme uses them as its facts say. If clients enrol, raises KeyMismatchError for another client's
+        frame.
         """
         aggregator.add(frame, *((client,) if self.enrols else ()))
 
 
 REGISTRY: dict[str, Scheme] = {}
-"""By name. Importing the package imports each scheme's module, which adds itself."""
+"""Schemes by name. Importing the package imports each scheme's module, which adds its scheme."""
 
 
 def scheme_of(one: Any) -> Scheme:

@@ -56,32 +56,32 @@ from shieldfl.rounds.reports import Account, told_of
 _Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _MOST_BYTES = 65_536
 _MOST_OF_A_ROUND = 16
-"""Of a client: each thing that left it, a few times where its process ended in between."""
+"""Largest number of a client's events in a round: each upload, a few times if its process ended."""
 _MOST_NOISES = 4
-"""Of a client, different ones: each is a computation of its own."""
+"""Largest number of different noises of a client: each takes a computation of its own."""
 _NAME = re.compile(r"[a-z][a-z0-9_ -]{0,39}")
 
 
 class ToldEvents:
     """The server's side: takes a client's events into the run's account once each, also if replies repeat.
 
-    ``unit`` is whose noise the method adds, ``"client"`` or ``"sample"``; None for a method without.
+    ``unit`` is the unit of the method's noise, ``"client"`` or ``"sample"``; None for a method without.
     """
 
     def __init__(self, account: Account, unit: str | None, rounds: int) -> None:
         self._account, self._unit, self._rounds = account, unit, rounds
         self.taken: dict[int, int] = {}
         self.kept: dict[int, int] = {}
-        """How many of a client's events are on the server's disk, or, without a checkpoint, known to it."""
+        """Number of events on the server's disk or, without a checkpoint, known to it, by client number."""
         self._told: defaultdict[int, list[_Upload]] = defaultdict(list)
         self.silent: dict[int, int] = {}
-        """By client, the round that it was last asked in, if it has told nothing since.
+        """Round in which a client was asked last, by client number, if it has told nothing since.
 
         Such a client counts as if it had sent what others have.
         """
 
     def restore(self, kept: Mapping[int, int], clients: Iterable[int], round_number: int) -> None:
-        """Go on where the account has so many events by client; this round may have asked clients since."""
+        """Continue with an account that has ``kept`` events by client; this round may have asked clients."""
         self.taken, self.kept = dict(kept), dict(kept)
         for one in self._account.book.all:
             if isinstance(one, _Upload):
@@ -98,7 +98,7 @@ class ToldEvents:
         new = events[max(taken - first, 0) :]
         self._check(client, new)
         if first > taken:
-            # An older checkpoint is gone on with: the client has given up what a newer one had.
+            # The run continues from an older checkpoint: the client has given up what a newer one had.
             self._account.book.add(ClearUpload(1, client, "what an older checkpoint does not tell"))
         for one in new:
             self._account.book.add(one)
@@ -134,7 +134,7 @@ class ToldEvents:
         return sorted(alike, key=repr)
 
     def keep(self) -> None:
-        """Take note that all of :attr:`taken` was written down: clients need not tell it again."""
+        """Note that all of :attr:`taken` was written down: clients need not tell it again."""
         self.kept = dict(self.taken)
 
 
@@ -152,7 +152,7 @@ def _decoded(data: bytes) -> list[_Upload]:
 
 
 def _is_sane(noise: Noise | NoiseOfSum) -> bool:
-    """Say whether a noise is one that somebody could have meant: of others a figure could not be computed."""
+    """Say whether a noise is plausible: for others a figure could not be computed."""
     if isinstance(noise, NoiseOfSum):
         sizes = (noise.honest_clients, noise.share_variance, noise.norm_bound_squared, noise.dimension)
         return max(sizes) < 2**63 and noise.log2_distance > -1000.0
@@ -174,26 +174,26 @@ class Participant:
     samples: int | None = None
     writes_model: bool = False
     position: Position = (0, 0)
-    """How far its store is known to have come: an older copy of it is refused, by the node itself."""
+    """How far its store is known to have come; the node itself refuses an older copy of the store."""
     grant: RoleMessage | None = None
-    """What lets it open sums, until it is known to have it."""
+    """Grant by which it can open sums; None for no grant, and once it is known to have it."""
     # Digests: of the model that it keeps, which it evaluated last or began with, and of that which it was
     # sent last.
     held: bytes = b""
     sent: bytes = b""
     ended: int = 0
-    """The last round that it went through and is not known to have the end of."""
+    """Last round that it went through; :attr:`end` is that round's end until it is known to have it."""
     end: RoleMessage | None = None
     is_unsure: bool = False
-    """Whether it may lack what it was sent last."""
+    """Whether the client may lack the last message that it was sent."""
 
 
 class GridClients:
     """The clients by their numbers: sends them messages, and waits for those that answer.
 
     Every exchange takes seconds in a deployment, so the first message of a round has the client train and
-    make the first phase's, and what ends a round travels with the next one: the end of the last round that it
-    went through, and, where it may not have come, all that the client is not known to have.
+    make the first phase's, and what ends a round travels with the next message: the end of the client's last
+    round and, if a message may be lost, all that the client is not known to have.
 
     Parameters
     ----------
@@ -201,13 +201,13 @@ class GridClients:
         more.
     store : the folder that simulated nodes keep their stores in.
     session : the public set-up's, empty before there is one.
-    known : the clients as they were, where a run is gone on with.
+    known : the clients as they were, if a run is resumed.
     """
 
     told: ToldEvents
     aggregator: CollectingAggregator
     clients_open: bool
-    """What the session sets, once it has all that counts samples."""
+    """Whether clients open sums. The session sets it, ``told`` and ``aggregator`` after counting samples."""
 
     def __init__(
         self,
@@ -221,11 +221,11 @@ class GridClients:
         self.session = session
         self.by_index: dict[int, Participant] = {}
         self.bytes_up = self.bytes_down = 0
-        """Of all messages' contents, as Flower encodes them."""
+        """Bytes from and to clients: all messages' contents, as Flower encodes them."""
         self._moved = (0, 0)
         self.app_records: Mapping[int, RecordDict] = {}
         self.asked: dict[str, Any] = {}
-        """What the round's first message says beside."""
+        """Further values of a round's first message, by name."""
         self.trained: dict[int, dict[str, MetricRecord]] = {}
         self.failures: dict[int, str] = {}
         self._round = self._participants = 0
@@ -238,7 +238,7 @@ class GridClients:
 
     @property
     def silent(self) -> list[int]:
-        """Those that do not say how many samples they have."""
+        """Numbers of the clients that do not state their number of samples."""
         return [index for index, one in self.by_index.items() if one.samples is None]
 
     def bytes_moved(self) -> str:
@@ -261,11 +261,9 @@ class GridClients:
         return sorted(found)
 
     def find(self, clients: int) -> None:
-        """Ask all nodes who they are, and number so many of them.
+        """Ask all nodes who they are, and number so many of them; in a session, as they took part in it.
 
-        Where there is a session, as they took part in it.
-
-        Numbers are the nodes' ``partition-id`` where each has one of its own below ``clients``; else they
+        Numbers are the nodes' ``partition-id`` if each has one of its own below ``clients``; otherwise they
         follow the order of Flower's node ids. Nodes whose answer cannot be read, or with another version of
         shieldfl, are left out. Raises PolicyError for too few.
         """
@@ -278,7 +276,7 @@ class GridClients:
                 told[node] = _checked_hello(reply)
             except ShieldError as error:
                 refused.append(f"node {node}: {error}")
-                # Of the app, or of another mod that was called in ShieldMod's place.
+                # An error of the app, or of another mod that was called instead of ShieldMod.
                 is_named = str(error).partition(":")[0] in vars(errors)
                 if reply.has_error() and reply.error.code in _OF_APPS and not is_named:
                     advice = f". {NO_SHIELD}"
@@ -305,10 +303,10 @@ class GridClients:
         return dict(enumerate(sorted(told)[:clients]))
 
     def count(self, model: RoleMessage, layout: str, arrays: str, records: Mapping[int, RecordDict]) -> None:
-        """Have those that do not say how many samples they have train from the first model, and say it.
+        """Have clients that do not state their number of samples train from the first model, and state it.
 
-        ``arrays`` names the model's record for the app. ``records`` are, by node, what the app's strategy
-        sends beside it in round 1; a node that is not in that round gets what another one does.
+        ``arrays`` names the model's record for the app. ``records`` has, by node, what the app's strategy
+        sends beside it in round 1; a node that is not in that round gets another one's.
         """
         silent = self.silent
         told = "shieldfl: %s clients train to count their samples: ShieldMod(samples=...) saves it"
@@ -366,7 +364,7 @@ class GridClients:
         return RecordDict({ASK: asked, **parts})
 
     def _packed_for(self, one: Participant, message: RoleMessage) -> ArrayRecord:
-        """Return a message, with a digest in the place of a model that the client holds."""
+        """Return a message, with a digest instead of a model that the client holds."""
         digest = self._once(_digest_of_model, message)
         one.sent = digest or one.sent
         if not digest or one.held != digest:
@@ -376,7 +374,7 @@ class GridClients:
         return packed(RoleMessage({**rest, HELD: digest}))
 
     def _once(self, make: Callable[[RoleMessage], Any], message: RoleMessage) -> Any:
-        """Return what is made of a message: of one object once in an exchange, for all clients."""
+        """Return what ``make`` makes of a message: once for an object in an exchange, for all clients."""
         key = id(message), make
         if key not in self._made:
             self._made[key] = message, make(message)
@@ -478,7 +476,7 @@ class GridClients:
                 content = replies[index].content
                 if kind == "train":
                     self.trained[index] = dict(content.metric_records.items())
-                # Whoever reads it refuses what cannot be read, of this client alone.
+                # The reader refuses what cannot be read, of this client alone.
                 yield index, bytes_in(content) or b""
             elif (reason := self.failures.get(index, "")).startswith(_RANGE_ERROR):
                 yield index, RangeError(reason.removeprefix(_RANGE_ERROR))

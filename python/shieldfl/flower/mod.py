@@ -176,7 +176,7 @@ def write_model(folder: Path, arrays: ArrayRecord) -> None:
 
 
 BEGUN = "begun"
-"""What is kept of how a client's part in a run began."""
+"""Name under which a node keeps how its client's part in a run began."""
 _STEPS, _SECRET, _TOLD, _MODEL = "steps", "secret", "told", "model"
 
 
@@ -185,21 +185,21 @@ class Telling:
     """A client's side, as kept: what it has told, and what left it that the server has not written down."""
 
     first: int = 0
-    """How many events came before these."""
+    """Number of the client's events before these."""
     events: NamedEvents = field(default_factory=list)
     round: int = 0
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By record, what the app said of its training in that round."""
+    """Metrics that the app stated of its training in that round, by record."""
     ended: int = 0
-    """The last round that this client went through, and whose end it has."""
+    """Last round that this client went through, and whose end it has."""
     clear_metrics: int = 0
-    """The last round of which it was told that metrics have left."""
+    """Last round of which an event tells that metrics have left."""
 
     def add(self, *events: PrivacyEvent) -> None:
         self.events += named(events)
 
     def forget(self, known: int) -> None:
-        """Go on after the first ``known`` events of the run; a server that knows fewer gets what is left."""
+        """Drop the first ``known`` events of the run; a server that knows fewer gets those that are left."""
         if known > self.first + len(self.events):
             raise WireFormatError("the server knows of more than this client has sent")
         dropped = max(known - self.first, 0)
@@ -247,9 +247,9 @@ class ClientSession:
         self._round = 0
         self._told = msgspec.msgpack.decode(kept[_TOLD], type=Telling) if was else Telling()
         self.app_counts = True
-        """Whether the number of samples is one that the app's training said."""
+        """Whether the number of samples comes from the app's training."""
         self.clear_metrics = False
-        """Whether an app's metrics leave where the method states an epsilon."""
+        """Whether the app's metrics leave although the method states an epsilon."""
         self._kind: Kind = "set-up"
         self._content, self._asked = RecordDict(), dict[str, Any]()
         with naming_own_method(self.method.name, type(self.method)):
@@ -264,7 +264,7 @@ class ClientSession:
         return self._memory.state_key(self.setup.session) if self.steps.needs_sealing else None
 
     def keep(self) -> Position:
-        """Write everything down: before anything that comes of it leaves the node."""
+        """Write everything down, before anything that follows from it leaves the node."""
         report = self.steps.report()
         for note in report.notes:  # nobody else learns of them: some depend on the data
             log(INFO, "shieldfl: %s", note)
@@ -293,7 +293,7 @@ class ClientSession:
         return RecordDict({ASK: told, **(records or {}), **own})
 
     def hear(self, content: RecordDict, asked: Mapping[str, Any]) -> None:
-        """Take a server's message and what each has: the events it knows, and the grant to open sums."""
+        """Take a server's message: the events that the server knows, and a grant to open sums."""
         self._content, self._asked, self._kind = content, dict(asked), asked["kind"]
         self._told.forget(said(asked, "events-known", Number))
         grant = message_in(content, "shieldfl.grant")
@@ -361,8 +361,8 @@ class ClientSession:
     def _check_weight(self, content: RecordDict) -> None:
         """Refuse another number of samples than the client counts by.
 
-        One that the app said is looked at whichever metric the server names. Not where an epsilon is stated:
-        the server would learn about any of them.
+        A number that the app stated is checked whichever metric the server names. Nothing is checked if an
+        epsilon is stated: the server would learn about any such number.
         """
         if self.method.states_epsilon:
             return
@@ -445,7 +445,7 @@ def _digest_of(start: StartingPoint, update: LocalUpdate) -> bytes:
 
 
 _UNTOLD = "the client failed: the node's log says why"
-"""In the place of an error's text where an epsilon is stated."""
+"""Text of every error if an epsilon is stated."""
 
 
 class ShieldMod:
@@ -453,9 +453,9 @@ class ShieldMod:
 
     Mods after it see what the app sees, and those before it what leaves. The app is called as ever, with a
     model's arrays, and returns trained ones and metrics. The arrays do not leave the node: the message of the
-    run's method does, once it was written down. Metrics leave as they are, but where the method states an
-    epsilon, which none of them is charged to: there they stay. What a server sends without protection is
-    refused, but for queries, which the app answers as ever.
+    run's method does, once it was written down. Metrics leave as they are. If the method states an epsilon,
+    which does not cover them, they stay. What a server sends without protection is refused, except queries,
+    which the app answers as ever.
 
     Parameters
     ----------
@@ -551,9 +551,9 @@ class ShieldMod:
 
 
 def _untold(reason: str, error: Exception | None = None) -> Error:
-    """Return a failure of which the log alone has the text, which may depend on the data, and has no noise.
+    """Return a failure whose text is in the log alone: it may depend on the data, and has no noise.
 
-    That training gave what cannot be sent, which is charged, the server has to know.
+    The server has to know that training gave what cannot be sent, since that is charged.
     """
     log(WARNING, "shieldfl: %s", reason, exc_info=error)
     told = f"RangeError: {_UNTOLD}" if isinstance(error, RangeError) else _UNTOLD
@@ -566,7 +566,7 @@ def _memory(
     at_least = said(asked, "position", Position, (0, 0))
     if settings.store is not None:
         return DiskMemory(Path(settings.store), at_least, repeats=settings.repeats)
-    if simulated and asked.get("store"):  # so that a simulation can be gone on with
+    if simulated and asked.get("store"):  # so that a simulation can be resumed
         partition = str(context.node_config["partition-id"])
         return DiskMemory(Path(said(asked, "store", str)) / partition, at_least)
     if not simulated:
@@ -580,7 +580,7 @@ def _memory(
 def _begun(
     brought: RoleMessage, asked: Mapping[str, Any], setup: PublicSetup, samples: int | None
 ) -> RoleMessage:
-    """Return what a client keeps of a set-up, which says or has counted that it has ``samples``."""
+    """Return what a client with ``samples``, stated or counted, keeps of a set-up."""
     plan, text = setup.plan, said(asked, "layout", str)
     # In a sum of one client that counts much and others that count little there is but the one's update.
     index, weight = said(asked, "index", Number), said(asked, "weight", Number)
@@ -605,4 +605,4 @@ def _begun(
 
 
 shield_mod = ShieldMod()
-"""Protects, and counts samples by a training."""
+"""The mod for apps that do not state their number of samples: it counts them by a training."""

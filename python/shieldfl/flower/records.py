@@ -35,9 +35,9 @@ MESSAGE = "shieldfl.message"
 TRAINING = "shieldfl.learning"  # what training a round asks for, and what was done
 
 COUNTED_METRIC = "num-examples"
-"""A node counts its samples by this metric alone: if the server chose the name, it would learn about any."""
+"""Name of the only metric that counts a node's samples: if the server chose it, it would learn any."""
 HELD = "held model"
-"""The part of a role's message that stands for a model which the node has: its digest."""
+"""Name of the message part that stands for a model which the node has, by the model's digest."""
 
 NO_SHIELD = (
     "no ShieldMod has handled the message: give the app ClientApp(mods=[ShieldMod(), ...]), for all of its "
@@ -46,11 +46,11 @@ NO_SHIELD = (
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Position = tuple[Number, Number]
-"""How far a node's store has come: its epoch, and rows."""
+"""How far a node's store has come: its epoch, and its number of rows."""
 
 NamedEvents = list[tuple[str, dict[str, Any]]]
 MOST_EVENTS = 256
-"""Of a client, in a reply: what is left comes with the next one."""
+"""Largest number of a client's events in a reply; the rest comes with the next one."""
 
 _MISSING = object()
 _STYPE = "shieldfl.message 1"
@@ -123,14 +123,14 @@ def model_parts(message: RoleMessage) -> RoleMessage | None:
 
 
 def with_held(message: RoleMessage, model: RoleMessage | None) -> RoleMessage | None:
-    """Return a message with the model that it stands for, where that is this one; else None."""
+    """Return a message with the model that its digest stands for, if that is this one; else None."""
     if model is None or digest_of_parts(model) != bytes(message[HELD]):
         return None
     return RoleMessage({**{name: part for name, part in message.items() if name != HELD}, **model})
 
 
 BUFFERS = "*running_mean,*running_var"
-"""The arrays that are statistics of the data and no parameters, by PyTorch's names for those of BatchNorm."""
+"""Patterns of names of arrays that are statistics, not parameters: PyTorch's names in BatchNorm."""
 
 _APART = "apart "
 
@@ -147,7 +147,7 @@ class RecordLayout:
     """The arrays of an ``ArrayRecord``, in its order, with their shapes and types.
 
     Arrays of floats are parameters, or buffers; all others, such as BatchNorm's count of batches, stay apart:
-    every client goes on with those of the first round, and none sends its own.
+    every client keeps those of the first round, and none sends its own.
     """
 
     order: tuple[str, ...]
@@ -181,7 +181,7 @@ class RecordLayout:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Of a model's vectors: parameters, and buffers."""
+        """Numbers of values in a model's vectors: parameters, and buffers."""
         return self.layout.size, _laid_out(self.buffers).size
 
     @property
@@ -250,7 +250,7 @@ class RecordLayout:
                     f"model that the run began with has floats of the shape {place.shape}"
                 )
             parts.append(np.ravel(array))
-        with np.errstate(over="ignore"):  # whoever takes the vectors looks whether they are finite
+        with np.errstate(over="ignore"):  # the receiver of the vectors checks that they are finite
             return np.concatenate([np.empty(0, np.float32), *parts], dtype=np.float32, casting="same_kind")
 
     def record_of(self, model: GlobalModel | StartingPoint, apart: Mapping[str, Array]) -> ArrayRecord:
@@ -302,17 +302,15 @@ def _is_readable(array: Array) -> bool:
 
 
 PROTECTS = ContextVar("protects", default=False)
-"""Whether the app is called by a ShieldMod: a function may have another one beside its app's."""
+"""Whether a ShieldMod is calling the app: one of its functions may have a ShieldMod beside the app's."""
 SCORES = "shieldfl.scores"
-"""The name of the record with scores: arrays under the names and of the shapes of the model's parameters."""
+"""Name of the record with scores: arrays with the names and shapes of the model's parameters."""
 
 _KEPT = "shieldfl.counted"
 
 
 def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRecord:
-    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data.
-
-    Of which round and client.
+    """Return what a round asks of training (scores, DP-SGD, synthetic data), with round and client.
 
     A round that asks for none of that brings the two numbers as metrics: Flower's mods that clip take no
     second ConfigRecord, and message_size_mod no empty value.
@@ -339,9 +337,9 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRe
 class App:
     """A ClientApp that handles a message as if an unprotected server had sent it.
 
-    The training by which a node that does not say its number of samples counts them takes place before a
-    run's keys are made. What else comes of it is kept in the app's state, and round 1 takes it where it asks
-    for the same.
+    A node that does not state its number of samples counts them by a training before a run's keys are made.
+    The other results of that training are kept in the app's state, and round 1 takes them if it asks for the
+    same.
     """
 
     def __init__(
@@ -353,7 +351,7 @@ class App:
     def handled(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None = None) -> Message:
         """Have the app train, or evaluate.
 
-        Where it trained on just this to be counted, return what came of that.
+        If it has trained on exactly this to be counted, return that result.
         """
         content, kept = self._content(arrays, training), self._kept
         if kept.get("given") != content.object_id:
@@ -396,7 +394,7 @@ class App:
 
     @property
     def counted(self) -> tuple[int | None, RoleMessage | None]:
-        """How many samples the app was counted to have, and the model that it trained from for that."""
+        """The app's counted number of samples, and the model that it trained from to count them."""
         model = self._kept.get("model")
         return self._kept.get("samples"), None if model is None else RoleMessage.from_bytes(model)
 
@@ -443,7 +441,7 @@ class App:
         self._state.update(_records_in(state))
 
     def forget_training(self) -> None:
-        """Let go of all but the count: that training's result is on its way, or will not be asked for."""
+        """Drop all but the count: that training's result is on its way, or will not be asked for."""
         if _KEPT in self._state:
             self._state[_KEPT] = ConfigRecord({"samples": self._kept["samples"]})
 
@@ -479,11 +477,11 @@ def done_training(update: LocalUpdate, *, synthetic: bool) -> ConfigRecord:
 
 
 def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -> LocalUpdate:
-    """Return what an app's reply says that it has trained.
+    """Return the update that an app's reply has.
 
-    Raises PolicyError where a round asks for synthetic data or private training, and the reply does not say
-    that it was so; ParameterError for missing scores, for other arrays than the model's, or several records
-    of them.
+    Raises PolicyError if a round asks for synthetic data or private training, and the reply does not say that
+    it was so; ParameterError for missing scores, for other arrays than the model's, or several records of
+    them.
     """
     models = dict(content.array_records)
     scores = models.pop(SCORES, None)

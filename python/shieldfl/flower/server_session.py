@@ -48,15 +48,15 @@ from shieldfl.rounds.plan import FederationPlan, GlobalModel, PublicSetup
 from shieldfl.settings import plain_settings
 
 _MOST_SKEW = 2.0
-"""The largest weight may be so many times the mean before the mean loses precision.
+"""Largest ratio of the largest weight to the mean at which the mean keeps its precision.
 
-The binary logarithm of this is how many bits longer values get, at some percent of bytes each. A larger skew
-costs the mean precision instead. A ``most-weight`` above all weights costs further bits.
+Its binary logarithm is the number of bits by which values get longer, at some percent of bytes each. A larger
+skew costs the mean precision instead. A ``most-weight`` above all weights costs further bits.
 """
 
 _VERY_MANY = 10**6
 _OF_ONE_PROCESS = ("checkpoint", "resume", "threads")
-"""Settings, and those of the authority, that may be others where a run is gone on with."""
+"""Beginnings of names of settings that, like those of the authority, may differ when a run is resumed."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,9 @@ class PlannedRun:
 
     @cached_property
     def method_of_equals(self) -> Method:
-        """The method if all clients count alike: who opens, and whether it knows weights, is the same if not.
+        """The method if all clients count alike; opener and knowledge of weights are the same otherwise.
 
-        How many samples there are is not known by then; where a delta follows from it, this one's is of very
-        many.
+        The number of samples is not known by then; a delta that follows from it is that of very many.
         """
         return self.method(samples=_VERY_MANY)
 
@@ -91,7 +90,7 @@ class PlannedRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a run keeps, in JSON's types: settings but for where and how it runs, and the method's own."""
+        """Settings that a run keeps, in JSON's types, the method's too: all but where and how it runs."""
         settings = plain_settings(self.settings)
         kept = {
             name: value
@@ -147,7 +146,7 @@ class PlannedRun:
         return method
 
     def same_method(self, method: Method, progress: Progress) -> Method:
-        """Return a run's method as its settings make it: its set-up does not say what it has as a budget."""
+        """Return a run's method as its settings make it: the set-up does not say which budget it has."""
         other = [name for name, given in self.identity.items() if progress.identity.get(name) != given]
         if other:
             raise PolicyError(
@@ -170,7 +169,7 @@ class Progress:
     metrics: dict[int, dict[str, dict[str, Any]]]
     clients: dict[int, Participant]
     events: dict[int, int]
-    """By client, how many of its privacy events the account has."""
+    """Number of privacy events in the account, by client number."""
     format: Literal["shieldfl checkpoint 3"] = "shieldfl checkpoint 3"
 
     def to_bytes(self) -> bytes:
@@ -233,7 +232,7 @@ class ServerSession:
         clients.session = setup.session
         self.strategy_state = Message()
         self.done = 0
-        """The last round that ended, or was given up."""
+        """Last round that ended, or was given up; 0 before the first."""
         self.metrics: dict[int, dict[str, dict[str, Any]]] = {}
 
     @classmethod
@@ -247,9 +246,8 @@ class ServerSession:
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
 
-        ``count_samples`` has those say how many samples they have that do not. Raises PolicyError where a
-        client or the authority refuses, UnreachableError, ParameterError; TimeoutError for clients that do
-        not come.
+        ``count_samples`` counts the samples of clients that do not state them. Raises PolicyError if a client
+        or the authority refuses, UnreachableError, ParameterError; TimeoutError for clients that do not come.
         """
         settings = planned.settings
         checkpoint = None if settings.checkpoint is None else RunFolder(Path(settings.checkpoint))
@@ -365,7 +363,7 @@ class ServerSession:
 
     @cached_property
     def driver(self) -> RoundDriver:
-        """Runs rounds, once all have enrolled, or the aggregator has what it had."""
+        """The driver of rounds, once all clients have enrolled, or the aggregator is restored."""
         roles = self._authority, self.aggregator, self.clients
         return RoundDriver(self.method, *roles, self._account, leaves_on=ShieldError)
 
@@ -385,7 +383,7 @@ class ServerSession:
     def run_round(self, number: int, nodes: Collection[int]) -> list[int]:
         """Run a round with the clients among these nodes; return those that it ended for.
 
-        These are none where it was given up, which is logged with the reason.
+        None are returned if it was given up, which is logged with the reason.
 
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be
         resumed.
@@ -420,12 +418,12 @@ class ServerSession:
         return finished
 
     def told(self, number: int, kind: str) -> MetricRecord | None:
-        """Return what a round that was done before came to by clients' metrics."""
+        """Return clients' metrics of a round that was done before; None if it has none."""
         found = self.metrics.get(number, {}).get(kind)
         return None if found is None else MetricRecord(found)
 
     def take_model(self, arrays: ArrayRecord) -> None:
-        """Begin the next round with the model that an app hands over, where it is not the newest one."""
+        """Begin the next round with the model that an app hands over, if it is not the newest one."""
         newest = self._newest() if server_sees_model(self.method) else self.planned.initial
         if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
             return
@@ -488,7 +486,7 @@ class ServerSession:
 
 
 def authority_connection(settings: FederationSettings) -> AuthorityConnection | None:
-    """Return what reaches the key authority; None where there is none. Raises ParameterError, DataError."""
+    """Return the connection to the key authority; None if there is none. Raises ParameterError, DataError."""
     if settings.authority is None:
         return None
     given = settings.authority, settings.authority_key, settings.authority_tls
@@ -507,7 +505,7 @@ def authority_connection(settings: FederationSettings) -> AuthorityConnection | 
 
 
 def _nodes_in(checkpoint: RunFolder | None) -> str:
-    """Return the folder that simulated nodes keep their stores in, so that the run can be gone on with."""
+    """Return the folder that simulated nodes keep their stores in, so that the run can be resumed."""
     return "" if checkpoint is None else str(checkpoint.folder.absolute() / "nodes")
 
 

@@ -116,8 +116,8 @@ class FederationSettings(Settings):
     def of(cls, run_config: Mapping[str, Any]) -> tuple[FederationSettings, MethodSettings]:
         """Read an app's configuration: these settings, and the method's, ``[...shieldfl.settings]``.
 
-        What is empty counts as left out. Raises ParameterError for a setting that there is not, or what it
-        must not be.
+        Empty values count as left out. Raises ParameterError for an unknown setting, and for a value that a
+        setting cannot have.
         """
         head = f"{_PREFIX}settings."
         own = {key: value for key, value in run_config.items() if key.startswith(_PREFIX) and value != ""}
@@ -203,8 +203,8 @@ class NodeSettings(Settings):
     def check_planned(self, planned: Part, *, simulated: bool) -> None:
         """Raise PolicyError for a run that the operator does not allow, before the node trains for it.
 
-        Also for one in which all clients count alike: nothing of it needs the number of samples, which has no
-        noise. Nobody has signed this: what the run is to be is looked at again in its set-up.
+        Also for one in which all clients count alike: it does not need the number of samples, which has no
+        noise. Nobody has signed this plan: the run's set-up is checked again.
         """
         method = self._allowed(PublicSetup.trusted(bytes(planned)), simulated=simulated, is_believed=True)
         if method.weighs_all_alike:
@@ -213,7 +213,8 @@ class NodeSettings(Settings):
     def _allowed(self, setup: PublicSetup, *, simulated: bool, is_believed: bool) -> Method:
         """Return a set-up's method.
 
-        Raises PolicyError for what the operator does not allow, and for nobody's keys.
+        Raises PolicyError for what the operator does not allow, and for keys that no pinned authority vouches
+        for.
         """
         # An operator has set it up for protected runs.
         is_restricted = self.authority_key is not None or self.store is not None or not simulated

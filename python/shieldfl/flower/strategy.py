@@ -43,7 +43,7 @@ class ShieldStrategy(Strategy):
     strategy : the app's own; None for ``FedAvg()``.
     run_config : the app's configuration, whose settings are those of :class:`FederationSettings`, after
         ``shieldfl.``.
-    takes_mean : that a strategy which is none of Flower's own needs no more of updates than their mean.
+    takes_mean : whether a strategy that is none of Flower's own needs only the mean of updates.
 
     Raises ParameterError for settings that do not fit each other or the strategy.
     """
@@ -56,19 +56,19 @@ class ShieldStrategy(Strategy):
         self.settings, self._method_settings = FederationSettings.of(run_config)
         self._own = own = FedAvg() if strategy is None else strategy
         self._steps = _steps(own, takes_mean=takes_mean)
-        """Whether it makes more of the mean than the mean: then the server has to see it."""
+        """Whether the strategy does more with the mean than take it: the server then has to see it."""
         self._is_flowers = _module_of(own).startswith("flwr.")
         self._hooks = {name: getattr(own, name) for name in _HOOKS}
         self._arrays_key = str(getattr(own, "arrayrecord_key", "arrays"))
         self._weighted_by = str(getattr(own, "weighted_by_key", "num-examples"))
         self._session: ServerSession | None = None
         self._begin_session: Callable[[Callable[[], dict[int, RecordDict]]], ServerSession] | None = None
-        """Makes the session of what the first round sends, which samples may be counted by."""
+        """Makes the session, from what the first round sends, by which samples may be counted."""
         self._finished: list[int] = []
         self._evaluated: dict[int, Message] = {}
         self._ended_rounds = 0
         self._newest: ArrayRecord | None = None
-        """What the app's ``start`` got last: what it hands over for the next round may be another model."""
+        """Arrays that the app's ``start`` got last; what it hands over for a round may be another model."""
 
     @property
     def session(self) -> ServerSession:
@@ -334,8 +334,7 @@ class ShieldStrategy(Strategy):
     ) -> list[Message]:
         """Return replies that can be joined: metrics of most clients' form, with a weight that is valid.
 
-        One client alone could else end the run by what it says of itself. Where an epsilon holds, clients
-        tell none.
+        Otherwise one client alone could end the run by its metrics. If an epsilon holds, clients tell none.
         """
         told = {client: records for client, records in told.items() if records}
         forms = {client: _form_of(one) for client, one in told.items() if self._can_be_joined(one)}
@@ -374,11 +373,11 @@ _REFUSED = {
         flowers.DifferentialPrivacyServerSideFixedClipping,
     ),
 }
-"""By the reason, strategies that nothing can be set to allow."""
+"""Strategies that no setting allows, by the reason."""
 _HOOKS = "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"
-"""What ``start`` calls."""
+"""Names of the strategy's methods that ``start`` calls."""
 _MOST_WEIGHT = 2.0**53
-"""Sums of such weights are finite. If divided by infinity, a mean model that a strategy steps with were 0."""
+"""Weights are below this, so that sums are finite: a mean that is divided by infinity would be 0."""
 
 
 def _module_of(strategy: Strategy) -> str:
@@ -387,11 +386,11 @@ def _module_of(strategy: Strategy) -> str:
 
 
 def _steps(strategy: Strategy, *, takes_mean: bool) -> bool:
-    """Say whether a strategy makes more of the mean than the mean, where it works without single updates.
+    """Say whether a strategy does more with the mean than take it as the model, without single updates.
 
-    What Flower's own FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam and FedYogi do needs the weighted mean
-    alone. Raises ParameterError for a strategy that looks at single updates, or may, and for one that wraps
-    such a one.
+    Flower's own FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam and FedYogi need the weighted mean alone.
+    Raises ParameterError for a strategy that looks at single updates, or may, and for one that wraps such a
+    one.
     """
     kind = type(strategy)
     if not isinstance(strategy, Strategy):

@@ -6,4 +6,4 @@ A starting point and samples enter, a local update leaves. Read ``local_trainer.
 __all__ = ["MODELS"]
 
 MODELS = ("linear", "mlp", "small-mlp", "simple-cnn", "lenet5", "small-vit", "tiny-vit")
-"""The names of the models, for those who check a name and need no torch."""
+"""Names of the models, which can be checked without torch."""

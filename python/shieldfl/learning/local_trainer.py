@@ -66,10 +66,10 @@ __all__ = [
 
 
 EVALUATION_BATCH = 1000
-"""Samples that a model is measured on at a time."""
+"""Number of samples that a model is measured on at a time."""
 
 _LEAST_TRACED_RATE = 1e-3
-"""The smallest learning rate at which the sum of gradients is read off from what they have moved."""
+"""Smallest learning rate at which the sum of gradients is computed from how far they moved parameters."""
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -94,13 +94,13 @@ def train_locally(
     Parameters
     ----------
     features, labels : samples and targets (N, ...), on the model's device; labels int64 by default.
-    settings : with an optimizer of one's own, the number of epochs and the batch size alone.
+    settings : with an ``optimizer``, only the number of epochs and the batch size count.
     gradients : takes up the gradients of all steps: after each backward pass or, where their sum follows from
         what SGD has made of them, once at the end. The latter where all modules are torch's and move no
         parameter by themselves.
-    loss : in the place of the cross-entropy.
+    loss : instead of the cross-entropy.
     optimizer : takes the trained parameters and returns a torch optimizer, new for each call of this.
-    clock : charged with what it takes to take gradients up, as the stage ``score``.
+    clock : charged with the time that it takes to take up gradients, as the stage ``score``.
 
     Returns the mean loss over the samples of the last epoch; NaN or infinity means that training diverged.
     Raises ParameterError for no data, and not as many labels as samples.
@@ -159,7 +159,7 @@ class _Sgd:
         self._parameters = parameters
         self._settings = settings
         self._velocities: dict[int, torch.Tensor] = {}
-        """With momentum, of the parameters that have been moved, by their places."""
+        """Velocities of parameters that have been moved, by place in the list; empty without momentum."""
 
     def zero_grad(self, set_to_none: bool) -> None:
         for parameter in self._parameters:
@@ -196,7 +196,7 @@ class _Sgd:
 
     @torch.no_grad()
     def gradient_sums(self, starts: list[torch.Tensor]) -> dict[nn.Parameter, torch.Tensor]:
-        """Return what the gradients of all steps since the parameters were ``starts`` sum to.
+        """Return the sums of the gradients of all steps since the parameters were ``starts``.
 
         With velocities v_t = m v_(t-1) + g_t, from zero, and steps of -r v_t, T of them have moved a
         parameter by -r (v_1 + ... + v_T), and g_1 + ... + g_T = (1 - m) (v_1 + ... + v_T) + m v_T.
@@ -213,8 +213,8 @@ class _Sgd:
 def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> float:
     """Return the share of targets that the model classifies correctly, in [0, 1].
 
-    Of samples, or of their pixels. In evaluation mode without gradients; the model is handed back in the mode
-    it came in. ParameterError for no samples.
+    Targets are those of samples, or of their pixels. The model is in evaluation mode, without gradients, and
+    is handed back in the mode it came in. ParameterError for no samples.
     """
     check_samples(features, labels)
     correct = 0
@@ -252,7 +252,7 @@ Metric = Callable[[torch.Tensor, torch.Tensor], float | torch.Tensor]
 TrainModel = Callable[[nn.Module, torch.Tensor, torch.Tensor, int], float]
 """Trains a module in place on features and targets, with a seed.
 
-Returns its mean loss, for the table alone.
+It returns the module's mean loss, which is only shown in the table.
 """
 
 
@@ -260,17 +260,17 @@ Returns its mean loss, for the table alone.
 class Objective:
     """How a client trains, and what a model is measured by.
 
-    Raises ParameterError where a training function comes with a loss or an optimizer that it would not use.
+    Raises ParameterError for a training function beside an optimizer, which it would not use.
     """
 
     loss: Loss | None = None
-    """None for the cross-entropy of a classifier."""
+    """Loss of training; None for the cross-entropy of a classifier."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    """By name; without one it is the accuracy if there is no loss, and ``test_loss`` if there is one."""
+    """Metrics by name. Empty for the accuracy, or ``test_loss`` if there is a loss."""
     optimizer: MakeOptimizer | None = None
     """Takes the trained parameters and returns a torch optimizer; None for SGD as the settings have it."""
     train: TrainModel | None = None
-    """In the place of mini-batches, loss and optimizer; None for those."""
+    """Trains a module instead of mini-batches with loss and optimizer; None for these."""
 
     def __post_init__(self) -> None:
         if self.train is not None and self.optimizer is not None:
@@ -332,9 +332,8 @@ class LocalTrainer:
     Parameters
     ----------
     model : a module that is overwritten; several trainers may share one.
-    features, labels : the client's samples, or those of all, of which ``samples`` says which are the
-        client's.
-    settings : of local training.
+    features, labels : the client's samples, or those of all; then ``samples`` says which are the client's.
+    settings : those of local training.
     synthetic : features and labels for rounds that train on synthetic data; None where there are none.
     objective : what training makes small, and how; None for a classifier's.
     samples : positions of the client's samples, int64, on the same device, which are copied while it trains;
@@ -361,7 +360,7 @@ class LocalTrainer:
         self.clock = StageClock()
         """Seconds of the stages ``train`` and ``score``."""
         self.kinds: set[str] = set()
-        """How it has trained so far, of what decides how long that takes."""
+        """Ways in which it has trained so far, such as ``"by SGD"``: they decide how long training takes."""
 
     @property
     def samples(self) -> int:

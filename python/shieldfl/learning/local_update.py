@@ -49,21 +49,20 @@ class StartingPoint:
     parameters: FloatVector
     buffers: FloatVector
     scores: str | None = None
-    """What training has to bring along for each parameter, see ``LocalUpdate.scores``: a Fisher information
-    (``"full-batch"``, ``"batch"``, ``"per-sample"``), what the loss would change without a parameter
-    (``"taylor"``), the mean over samples of the gradient's magnitude (``"label"``), the gradient of all data
-    (``"gradient"``), or None.
-    """
+    """Kind of scores that training has to compute for each parameter, see ``LocalUpdate.scores``: a Fisher
+    information (``"full-batch"``, ``"batch"``, ``"per-sample"``), what the loss would change without a
+    parameter (``"taylor"``), the mean over samples of the gradient's magnitude (``"label"``), or the gradient
+    of all data (``"gradient"``); None for no scores."""
     noise: GradientNoise | None = None
-    """Train by DP-SGD."""
+    """Clipping and noise of training by DP-SGD; None for training without."""
     synthetic: bool = False
-    """Train on the synthetic data set instead of the client's own."""
+    """Whether to train on the synthetic data set instead of the client's own data."""
     synthetic_share: float = 0.0
-    """The share of synthetic samples in training beside the client's own: in [0, 1), of both together."""
+    """Share of synthetic samples in training beside the client's own, of both together: in [0, 1)."""
     round: int | None = None
-    """The round that begins with it; None for a model that is only looked at, and gives no update."""
+    """Round that begins with it; None for a model that is only looked at, and gives no update."""
     beginning: int = 0
-    """How often the client had begun a round by then: one begun again may start from another model."""
+    """How often the client has begun a round, this one included; a round with another model counts again."""
 
     def trained(
         self,
@@ -93,26 +92,26 @@ class LocalUpdate:
     """What training gave a client; made by :meth:`StartingPoint.trained`."""
 
     round: int | None
-    """That it was trained in.
+    """Round that the update was trained in; None for none.
 
     Rounds protect differently: an update of an encrypted one must not go out in clear.
     """
     parameters: FloatVector
-    """After training, float32 (P,)."""
+    """Parameters after training, float32 (P,)."""
     buffers: FloatVector
     """Float buffers (BatchNorm statistics) after training, float32 (B,)."""
     scores: FloatVector | None
-    """What ``StartingPoint.scores`` asked for, float32 (P,); None for nothing.
+    """Scores that ``StartingPoint.scores`` asked for, float32 (P,); None if it asked for none.
 
     Fisher informations are normalised to [0, 1] in each layer; gradients are signed.
     """
     private_steps: PrivateSteps | None = None
-    """What training by DP-SGD did."""
+    """Steps of training by DP-SGD; None without it."""
     beginning: int = 0
-    """The ``StartingPoint.beginning`` that it was trained from."""
+    """``StartingPoint.beginning`` of the starting point that it was trained from."""
 
     def copied(self) -> LocalUpdate:
-        """Return it with its own vectors, read-only: those that training gave may be written over later."""
+        """Return the update with read-only copies of its vectors: training may overwrite its own."""
         return replace(
             self,
             parameters=_copied(self.parameters),
@@ -148,7 +147,7 @@ def _copied(vector: FloatVector) -> FloatVector:
 
 
 def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUpdate:
-    """Go a tenth of the way to a target that is the client's own in this round; random scores up to 1."""
+    """Move a tenth of the way to a target that is the client's own in this round; random scores up to 1."""
     generator = np.random.default_rng([round_number, client])
     vectors = (start.parameters, start.buffers)
     targets = [generator.normal(0.0, 1.0, one.size).astype(np.float32) for one in vectors]

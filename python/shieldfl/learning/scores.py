@@ -26,7 +26,7 @@ from shieldfl.models.sample_gradients import Loss, gradients_of_samples, named_f
 from shieldfl.models.torch_bridge import exact_dtype, parameter_layout
 
 Score = Callable[[torch.Tensor], torch.Tensor]
-"""Works element by element, into a new tensor: ``torch.abs`` or ``torch.square``.
+"""Works on a tensor element by element, into a new one: ``torch.abs`` or ``torch.square``.
 
 The score of a product is the product of its factors' scores.
 """
@@ -92,7 +92,7 @@ def summed_scores(
 
 
 def is_altered(layer: nn.Module) -> bool:
-    """Say whether somebody has put another way forward in the place of a module's own, or hooks beside it."""
+    """Say whether a module's own ``forward`` was replaced, or has hooks beside it."""
     hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
     return "forward" in vars(layer) or any(hooks)
 
@@ -291,7 +291,7 @@ class FisherAccumulator:
     """Square of the mean mini-batch gradient of a training run (SelectiveShield, eq. 12).
 
     Call :meth:`update` after each ``backward()`` and before the gradients are cleared, or :meth:`take` with
-    what all of them sum to. Accumulation is in float32, on the model's device, one fused pass over the
+    the sum of all of them. Accumulation is in float32, on the model's device, one fused pass over the
     gradients.
     """
 
@@ -306,7 +306,7 @@ class FisherAccumulator:
         self.take(model, held, 1)
 
     def take(self, model: nn.Module, sums: Mapping[nn.Parameter, torch.Tensor], updates: int) -> None:
-        """Add what the gradients of several updates sum to, by parameter; others had none.
+        """Add the sums of the gradients of several updates, by parameter; other parameters had none.
 
         NaN and infinity are found by :meth:`scores`: no sum ever loses them again. Raises ParameterError for
         a model without any gradient.

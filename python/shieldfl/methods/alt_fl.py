@@ -41,7 +41,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class AltFlSettings(SumNoiseOption):
-    """Alt-FL's settings. Raises ParameterError for a ratio that is no fraction too."""
+    """Alt-FL's settings. Raises ParameterError, also for a ratio that is no fraction."""
 
     of_noise_alone: ClassVar = SumNoiseOption.of_noise_alone - {"delta"}
 
@@ -130,9 +130,9 @@ _NO_SUM = "so that there is no sum that could have noise: leave out noise on sum
 class AltFl(NoisesByDpSgd, MaskedAverage):
     """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``.
 
-    Where sums have noise, rounds that encrypt do so with all of an update, which is clipped as a whole and
-    has a share of it. Then the model has moved by noised sums alone, and what later rounds send depends on
-    nothing else of others.
+    If sums have noise, rounds that encrypt do so with a whole update, which is clipped and has a share of the
+    noise. Then the model has moved by noised sums alone, and what later rounds send depends on nothing else
+    of other clients.
 
     Raises ParameterError where delta is not known, and for noise on sums where something leaves in the clear
     without any, or where there are no such sums.

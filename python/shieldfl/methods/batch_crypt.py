@@ -69,12 +69,12 @@ _VANISHED = (
 class Quantisation:
     """What all roles agree on: the layers, the width r, and m, the most clients of a round.
 
-    m is not the number of those who take part in one: fields are as wide as a client's integer, and that is
-    larger for a smaller m.
+    m is not the number of a round's participants: fields are as wide as a client's integer, which is larger
+    for a smaller m.
     """
 
     offsets: tuple[int, ...]
-    """L + 1 ascending numbers: layer i covers ``offsets[i]`` up to ``offsets[i + 1]``."""
+    """Bounds of the layers, L + 1 ascending numbers: layer i is ``offsets[i]`` up to ``offsets[i + 1]``."""
     width: int
     parties: int
 
@@ -379,7 +379,7 @@ class BatchCrypt(MaskedAverage):
         super().__init__(name, settings, plan, everything, fixed_point=bits, sends_rest=False)
 
     def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader:
-        """Return what makes an update of opened whole numbers."""
+        """Return what turns opened whole numbers into an update."""
         bounds, union, clients = self.quantisation.read_bounds(message), claim.union, claim.total.clients
         claim.check_weights(1)
         return lambda sums: self.quantisation.dequantise(union.scatter(sums), bounds) / clients

@@ -28,9 +28,9 @@ class RoundKind:
     """How a round protects what clients send; one with neither protection trains on synthetic data."""
 
     encrypts: bool = False
-    """The most sensitive share of the update is encrypted (S-HE)."""
+    """Whether the most sensitive share of the update is encrypted (S-HE)."""
     noises: bool = False
-    """Clients train by DP-SGD."""
+    """Whether clients train by DP-SGD."""
 
     @property
     def synthetic(self) -> bool:
@@ -39,14 +39,14 @@ class RoundKind:
 
 
 class KindsOfRounds:
-    """Of which of two kinds each round is, in a fixed alternation by ρ, such as "1/4" or "0.25".
+    """Which of two kinds each round is, in a fixed alternation by ρ, such as "1/4" or "0.25".
 
     Rounds count from 1, and round t is of the first kind if and only if t mod ρ_tot < ρ_tot - ρ_a, as the
     algorithms have it. So ρ = 1/4 makes rounds 3, 7, 11, … the second kind, and from ρ = 1/2 on the run
     starts with it. With ρ = 0 every round is of the first kind, with ρ = 1 none is.
 
-    ``noise`` is that of rounds that noise; ``synthetic_share`` of what any round on a client's own data
-    trains on, see :attr:`StartingPoint.synthetic_share`.
+    ``noise`` is that of rounds with DP-SGD; ``synthetic_share`` is the synthetic part in rounds on a client's
+    own data, see :attr:`StartingPoint.synthetic_share`.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class KindsOfRounds:
 
     def counts(self, total: int) -> Counter[RoundKind]:
         """Return how many of rounds 1 to ``total`` are of each kind; a kind that none has is not there."""
-        # A formula: whoever proposes a run chooses its rounds.
+        # A formula, since who proposes a run chooses its rounds.
         periods, rest = divmod(total, self.ratio.denominator)
         of_period = self.ratio.denominator - self.ratio.numerator
         firsts = periods * of_period + max(min(rest, of_period - 1), 0)
         return Counter({self._first: firsts}) + Counter({self._second: total - firsts})
 
     def deviation(self, training: TrainingSettings, samples: int) -> float:
-        """Return what the noise of all steps comes to on a parameter, for a client of so many samples."""
+        """Return the deviation of all steps' noise on a parameter, for a client of so many samples."""
         assert self._noise is not None
         return self._noise.deviation(training, samples + samples_beside(samples, self._synthetic_share))
 
@@ -95,9 +95,9 @@ class KindsOfRounds:
         )
 
     def noise_of(self, round_number: int, update: LocalUpdate) -> Noise | None:
-        """Return what noise an update has; None where the round or the settings add none.
+        """Return the noise of an update; None if the round or the settings add none.
 
-        Raises ParameterError where it was trained by no DP-SGD, or by none that there can be.
+        Raises ParameterError if it was not trained by DP-SGD, or states impossible steps.
         """
         if not self.kind(round_number).noises or self._noise is None:
             return None
@@ -121,7 +121,7 @@ class KindsOfRounds:
 
 
 class NoisesByDpSgd:
-    """What methods have in common of which each says by ``dp_sgd`` what its rounds ask of training."""
+    """Base of methods whose ``dp_sgd`` says what their rounds ask of training."""
 
     dp_sgd: Any
 
@@ -145,7 +145,7 @@ class DpSgdClient(TrainingClient):
         self.method, self.weight = method, weight
         self._rounds: KindsOfRounds | None = method.dp_sgd
         self._noise: Noise | None = None
-        """Of the update that training gave, by DP-SGD."""
+        """Noise of the update that DP-SGD gave; None without any."""
 
     def check_changed(self) -> None:
         if self._rounds is not None:

@@ -52,8 +52,8 @@ def are_summable(values: FloatVector, weights: int) -> bool:
 def clear_sums_part(sums: DoubleVector) -> bytes:
     """Return sums as a part of a message, float32: rounded once, when all are in.
 
-    In doubles, they would be twice as many bytes to each client that opens, for digits that its model does
-    not have. What float32 cannot hold becomes infinite, which whoever reads it refuses.
+    Doubles would take twice as many bytes to each client that opens, for digits that its model does not have.
+    A sum beyond float32 becomes infinite, which the reader refuses.
     """
     with np.errstate(over="ignore"):
         return sums.astype("<f4").tobytes()
@@ -71,9 +71,9 @@ def read_clear_sums(message: Message, name: str, size: int) -> DoubleVector:
 
 
 def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
-    """Return what a client states to count, in the clear.
+    """Return the weight that a client states, in the clear.
 
-    Raises RangeError unless it is what the plan says.
+    Raises RangeError unless it is the plan's.
     """
     weight = message.number("weight")
     if weight != weights[client]:
@@ -82,7 +82,7 @@ def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
 
 
 def added_total(attribute: str) -> property:
-    """Return, for states, what the scheme's aggregator in an attribute added; None where that is nothing."""
+    """Return a property for states: the total of the aggregator in an attribute, or None without one."""
 
     def total_of(own: Any) -> bytes | None:
         aggregator = getattr(own, attribute)
@@ -96,16 +96,14 @@ def added_total(attribute: str) -> property:
 
 
 class MixedSum:
-    """What is encrypted in the union of clients' masks, summed.
+    """Sum of what clients encrypt in the union of their masks, and of plain numbers outside of it.
 
-    Outside of it, a weighted sum of plain numbers.
+    If the scheme adds plain numbers to ciphertexts, each client encrypts its own mask, and plain numbers are
+    added where it did not. Otherwise every client encrypts the union. Sums are weighted.
 
-    Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers
-    are added where it did not. Otherwise every client encrypts the union.
-
-    ``masks`` are the clients', each of N positions; one alone where it is everybody's. ``weighted`` says
-    whether any client's weight may be above 1: where weights travel encrypted, batches then have one;
-    ``has_rest``, whether plain numbers come along.
+    ``masks`` are the clients', each of N positions, or a single one for all. ``weighted`` says whether any
+    client's weight may be above 1: if weights travel encrypted, batches then have one. ``has_rest`` says
+    whether plain numbers come along.
     """
 
     changes: ClassVar = {
@@ -143,7 +141,7 @@ class MixedSum:
         self._clients = 0
 
     def add(self, client: int, message: Message, own: Mask) -> None:
-        """Add what the ``MixedUpload`` of the client with this mask wrote. What is refused changes nothing.
+        """Add what the ``MixedUpload`` of the client with this mask wrote. A refused message changes nothing.
 
         Raises RangeError for another weight than the client's and for plain numbers out of range,
         WireFormatError for NaN, infinity or another number of plain numbers, and what the scheme's aggregator
@@ -201,12 +199,12 @@ class MixedSum:
 
 @dataclass(frozen=True)
 class MixedTotal:
-    """What ``MixedSum.parts`` wrote, looked at before anything is opened."""
+    """What ``MixedSum.parts`` wrote, to be checked before anything is opened."""
 
     total: SchemeTotal
     union: Positions
     sums: DoubleVector
-    """Of plain numbers outside of the union; empty where none are sent."""
+    """Sums of plain numbers outside of the union, by ascending position; empty if none are sent."""
     weight: int
     encrypts_weights: bool
 
@@ -220,9 +218,9 @@ class MixedTotal:
         round_number: int,
         has_rest: bool = True,
     ) -> MixedTotal:
-        """Read the parts with this suffix. Raises WireFormatError for what does not hang together.
+        """Read the parts with this suffix. Raises WireFormatError for parts that contradict each other.
 
-        ``size`` is N, of an update; ``round_number`` is the one under which the ciphertexts travelled.
+        ``size`` is N, the number of an update's values; ``round_number`` is that of the ciphertexts.
         """
         scheme = scheme_of(parameters)
         union = scheme.read_positions(message[f"{scheme.positions_part}{suffix}"], size)
@@ -244,8 +242,8 @@ class MixedTotal:
     def check_weights(self, most_weight: int) -> bool:
         """Say whether the total has encrypted weights.
 
-        Raises WireFormatError where it has some or none against the agreement, or where what the clients
-        stated in the clear sums to what weights between 1 and the largest cannot.
+        Raises WireFormatError if that is not as agreed, or if weights between 1 and the largest cannot add up
+        to the sum that clients stated in the clear.
         """
         encrypted = most_weight > 1 and self.encrypts_weights
         clients = self.total.clients
@@ -257,7 +255,7 @@ class MixedTotal:
         return encrypted
 
     def clear_mean(self) -> DoubleVector:
-        """Return the weighted mean (N,) of what came in the clear, else zero: to look at before opening."""
+        """Return the weighted mean (N,) of what came in the clear, else zero: to check before opening."""
         mean = np.zeros(self.positions.size)
         (~self.positions).scatter(self.sums / self.weight, mean)
         return mean
@@ -281,7 +279,7 @@ def opened_mean(claim: MixedTotal, context: RoleContext, sums: RoundSums) -> Dou
 def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDArray[Any]:
     """Return values (n,) whose last ``buffers`` are multiplied by a power of two.
 
-    Themselves where that is nothing.
+    The values themselves are returned if that changes nothing.
     """
     if not buffers or factor == 1.0:
         return values
@@ -292,7 +290,7 @@ def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDA
 
 @contextmanager
 def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterator[NDArray[Any]]:
-    """Yield what is encrypted of values (n,), the last of which are buffers.
+    """Yield what is encrypted of values (n,), whose last ones are buffers.
 
     A RangeError for a buffer says so.
     """
@@ -407,14 +405,14 @@ def smallest(values: NDArray[Any], count: int) -> NDArray[np.bool_]:
 UPDATE = Phase("update", answered_by_authority=True)
 SCORES = Phase("scores", answered_by_authority=True, opens="scores", once=True)
 SCORE_POINT = FixedPoint(40, 36)
-"""Scores span many orders of magnitude: the core's widest fixed point, most of it behind the point."""
+"""Quantisation of scores, which span many orders of magnitude: the core's widest, mostly behind the point."""
 
 
 class AgreedShare:
-    """A share of the parameters of which clients agree by encrypted scores which these are, once for a run.
+    """A share of the parameters: by encrypted scores clients agree, once for a run, which these are.
 
-    Where the share is of all parameters, or none, nothing is agreed on: there are no scores, and no keys for
-    them. Rounds of a kind that does not encrypt do so with buffers alone.
+    If the share is all parameters, or none, nothing is agreed on: there are no scores, and no keys for them.
+    Rounds of a kind that does not encrypt encrypt the buffers alone.
     """
 
     def __init__(self, ratio: float, rounds: KindsOfRounds, plan: FederationPlan) -> None:
@@ -422,12 +420,13 @@ class AgreedShare:
         self.count = positions_in_budget(ratio, plan.parameters)
         self._buffers_alone = encrypted_positions(Mask.empty(plan.parameters), plan.buffers)
         self.settled = Mask.full(plan.update_size) if self.count == plan.parameters else None
-        """What rounds that encrypt do with nothing to agree on: where all or no parameters are encrypted."""
+        """Positions of encrypting rounds, if all or no parameters are encrypted; None if they are agreed
+        on."""
         if not self.count:
             self.settled = self._buffers_alone
 
     def keys(self, encryption: str) -> dict[str, SchemeParameters[Any]]:
-        """Return how scores are encrypted, beside updates by this scheme."""
+        """Return the parameters of encrypted scores, beside updates by this scheme; empty without scores."""
         if self.settled is not None:
             return {}
         # All under keys of one kind: clients enrol, or they do not.
@@ -439,7 +438,7 @@ class AgreedShare:
         return self.needs_mask(round_number) and "zone" not in model
 
     def needs_mask(self, round_number: int) -> bool:
-        """Say whether a round encrypts what only a mask can tell."""
+        """Say whether a round encrypts positions that only a mask can tell."""
         return self.rounds.kind(round_number).encrypts and self.settled is None
 
     def zone(self, round_number: int, agreed: Mask | None) -> Mask | None:
@@ -459,9 +458,9 @@ class AgreedShare:
         return (UPDATE,) if is_agreed else (SCORES, UPDATE)
 
     def opened(self, context: RoleContext, message: Message, sums: RoundSums, zone: Mask | None) -> Mask:
-        """Return the mask that the scores' mean, which alone is opened, comes to; itself where it is known.
+        """Return the mask that follows from the scores' mean, which alone is opened; ``zone`` if it is known.
 
-        Scores of a round that was given up were opened: then nothing is opened again.
+        If a round was given up after its scores were opened, nothing is opened again.
         """
         total = scheme_of(context.keys.parameters["scores"]).Total.from_bytes(message["total"])
         stated, most = message.number("weight"), context.most_weight

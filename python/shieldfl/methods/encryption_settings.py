@@ -44,17 +44,17 @@ class FixedPoint(Settings):
             "it because no learning rate bounds their changes."
         ),
     ] = 4
-    """By default a change up to 128, in steps of half of which BatchNorm adds more to every variance."""
+    """The default allows a change up to 128; half a step is less than BatchNorm adds to every variance."""
 
     @property
     def buffer_factor(self) -> float:
-        """What buffers are multiplied by before they are encrypted, a power of two."""
+        """Factor of buffers before they are encrypted, a power of two."""
         return 2.0**-self.buffer_range_bits
 
 
 Encryption = Annotated[str, about("Encryption scheme and packing.", choices=encryptions)]
 WeighedEncryption = Annotated[str, about("Encryption scheme.", choices=weighing_encryptions)]
-"""Of updates beside which weights travel encrypted."""
+"""Encryption of updates beside which weights travel encrypted."""
 PaillierBits = Annotated[KeyBits, about("Bits of the Paillier modulus.")]
 
 
@@ -107,7 +107,7 @@ class MaskCryptSettings(EncryptionSettings):
 
 
 _IN_A_RUN = {"max_clients": "the most clients of a round", "max_weight": "the largest weight of a client"}
-"""What a run has in the place of a scheme's arguments; bits are settings under the same names."""
+"""A run's words for a scheme's arguments, in errors; bits are settings under the same names."""
 
 
 def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **needs: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Federated averaging in the clear (McMahan et al. 2017), the baseline that protects nothing.
+"""Federated averaging in the clear (McMahan et al. 2017), and of noised updates.
 
-And of noised updates.
-
-Updates are noised as a whole, or in training, and not encrypted; buffers then stay local.
+In the clear it is the baseline that protects nothing. Updates are noised as a whole, or in training, and not
+encrypted; buffers then stay local.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class FedAvgAggregator(CollectingAggregator):
     ) -> None:
         super().__init__(context)
         self._noised = noised
-        """Whether each client noises its update: then it tells how many clients' noise a mean has."""
+        """Whether clients noise their updates; if so, it reports how many clients' noise a mean has."""
         self._initial = self._model = self._moved = initial
         self._learning_rate = context.plan.server_learning_rate
         self._weights = weights
@@ -106,7 +105,7 @@ class FedAvgAggregator(CollectingAggregator):
         return self._moved.to_message()
 
     def replace_model(self, model: GlobalModel) -> None:
-        """Begin the next round with another model than the last sum came to."""
+        """Begin the next round with another model than the last sum led to."""
         kept = model.kept_in_place_of(self._initial)
         with self._lock:
             self._moved = kept
@@ -161,10 +160,10 @@ class FedAvg(Method):
 
     client_kind: Callable[..., TrainingClient] = FedAvgClient
     clip_norm: float | None = None
-    """What clients clip their whole updates to before they noise them; None where they do neither."""
+    """L2 norm to which clients clip their whole updates before they noise them; None if they do neither."""
     noise_multiplier: float = 0.0
     dp_sgd: KindsOfRounds | None = None
-    """What rounds ask of training where some are of DP-SGD, or on synthetic data; None where none is."""
+    """What rounds ask of training, if some are of DP-SGD or on synthetic data; otherwise None."""
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None

@@ -3,8 +3,8 @@
 With noise on sums, ``full-he`` is what ``ddp-fedavg`` is, by the same steps; ``top-2`` is so on its last
 layer. Sources of ``ddp-fedavg``: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for
 Federated Learning with Secure Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for
-Differentially Private Federated Learning" (NeurIPS 2021). As there, a sum has room for what its clients come
-to, but for a small chance; buffers stay with the client. A clipping norm that moves is after Andrew, Thakkar,
+Differentially Private Federated Learning" (NeurIPS 2021). As there, a sum has room for its clients' values,
+but for a small chance; buffers stay with the client. A clipping norm that moves is after Andrew, Thakkar,
 McMahan and Ramaswamy, "Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021).
 """
 
@@ -214,7 +214,7 @@ _OF_COUNTED_SUMS = replace(
     if_participation_hidden=f"{OF_NOISY_SUMS.if_participation_hidden}. Zeros stand for its part in the "
     "count, too",
 )
-"""Where the clipping norm moves by a count."""
+"""Reading if the clipping norm moves by a count of clients."""
 
 
 class DdpFedAvg(MaskedAverage):
@@ -252,12 +252,12 @@ class DdpFedAvg(MaskedAverage):
 
     @classmethod
     def reading_with(cls, settings: DdpFedAvgSettings) -> PrivacyReading:
-        """Return how its figures are to be read: where clients are counted, what is zeroed out is more."""
+        """Return how to read the figures: if clients are counted, more is zeroed out."""
         return OF_NOISY_SUMS if settings.clipping == "fixed" else _OF_COUNTED_SUMS
 
     @property
     def positions(self) -> int:
-        """How many an update has as it is sent: one more than the model's where clients are counted."""
+        """The number of values in a sent update: one more than the model's if clients are counted."""
         return self.plan.update_size + (self.clip_rule is not None)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:

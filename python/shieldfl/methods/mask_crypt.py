@@ -36,7 +36,7 @@ from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext
 from shieldfl.stateful import refuse_unless
 
 Ranking = NDArray[np.int64]
-"""Positions, those to encrypt first in front."""
+"""Positions, int64 (n,), in the order in which they are to be encrypted."""
 
 
 def exposure_scores(exposed: FloatVector, new_weights: FloatVector, gradient: FloatVector) -> FloatVector:

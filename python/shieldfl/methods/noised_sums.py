@@ -1,4 +1,4 @@
-"""Noise on encrypted sums, of which each client adds a share before it encrypts: settings, plan, shares."""
+"""Noise on encrypted sums, in shares that clients add before they encrypt: settings, plan, shares."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OF_NOISY_SUMS = PrivacyReading(
     "clients that were drawn, by the same theorems and advanced joint convexity (Balle, Barthe and Gaboardi "
     "2018)",
 )
-"""Where everything that leaves a client is in a sum with noise."""
+"""Reading for methods in which everything that leaves a client is in a sum with noise."""
 
 SumDelta = Annotated[
     Delta,
@@ -61,17 +61,17 @@ _OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"}
 
 @dataclass(frozen=True)
 class AskedNoise:
-    """The noise that sums are to have, under whatever names a method's settings ask for it."""
+    """The noise that a method's settings ask for on sums, whatever the settings' names."""
 
     multiplier: float
-    """Of the fewest honest clients' sum, over ``clip_norm``; unused where a target is given."""
+    """Deviation of the fewest honest clients' noise together, over ``clip_norm``; unused with a target."""
     target_epsilon: float | None
-    """What the noised sums of all rounds may cost together."""
+    """Epsilon that the noised sums of all rounds may spend together; None for no target."""
     clip_norm: float
     mechanism: Distribution
     colluders: int
     count_deviation: float | None = None
-    """Of the noise on the share of the clients within ``clip_norm``; None where nobody counts them."""
+    """Deviation of the noise on the share of clients within ``clip_norm``; None if nobody counts them."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SumNoiseOption(FixedPoint):
     of_noise_alone: ClassVar = frozenset(
         {"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders", "delta"}
     )
-    """Names of settings that decide nothing without noise."""
+    """Names of settings that have no effect without noise."""
 
     sum_noise_multiplier: Annotated[
         NotNegative,
@@ -116,7 +116,7 @@ class SumNoiseOption(FixedPoint):
 
     @property
     def asked_noise(self) -> AskedNoise | None:
-        """What noise sums are to have; None for none."""
+        """The noise that sums are to have; None for none."""
         if self.sum_noise_multiplier == 0.0 and self.sum_target_epsilon is None:
             return None
         return AskedNoise(
@@ -147,8 +147,8 @@ def share_of(
 ) -> tuple[NDArray[np.int32], bool]:
     """Return whole numbers (n,) for values, clipped, rotated and rounded, and whether they were longer.
 
-    ``counts`` says that they are one value: 1 where an update is within its norm, else -1. It is a vector in
-    its own right: what keeps the bound of the others keeps that of this one.
+    ``counts`` says that they are one value: 1 if an update is within its norm, else -1. It is a vector in its
+    own right, whose bound is kept in the same way.
     """
     steps, count_steps = noise.steps_per_unit_at(clip_norm), noise.count_steps
     return draws.noise_share(
@@ -171,7 +171,7 @@ def mean_of_shares(
     round_number: int,
     steps_per_unit: float,
 ) -> DoubleVector:
-    """Return the mean (n,) that a total of so many clients' shares tells of."""
+    """Return the mean (n,) from a total of so many clients' shares."""
     return draws.mean_of_total(
         np.ascontiguousarray(total),
         clients=clients,
@@ -186,8 +186,8 @@ def opened_shares(
 ) -> tuple[DoubleVector, float]:
     """Open a total; return its mean, 0 where nothing is encrypted, and the share of clients within the norm.
 
-    The mean is of the update's P parameters, or of as many values as the total is of, where those are
-    fewer. The share of the clients within the norm is NaN where nobody counts them.
+    The mean is of the update's P parameters, or of the total's values, if those are fewer. The share of
+    clients within the norm is NaN if nobody counts them.
 
     Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
     """

@@ -1,6 +1,6 @@
 """Methods by name, with the settings of all of them, set up for a federation.
 
-There are those of this package, and those that other installed packages offer by an entry point of the group
+This package has some; other installed packages offer more, each by an entry point of the group
 ``shieldfl.methods``: the method's name, and where its class is. Nothing is imported before a method is asked
 for. A method may train a module of its own, made from the plain one: that needs torch.
 """
@@ -53,7 +53,7 @@ BUILT_IN = {
     "dp-fedavg": "shieldfl.methods.fedavg:DpFedAvg",
     "ddp-fedavg": "shieldfl.methods.full_encryption:DdpFedAvg",
 }
-"""The methods of this package, read as entry points are: they need no installed metadata."""
+"""The methods of this package, by name, in the form of entry points: they need no installed metadata."""
 
 
 @functools.cache
@@ -129,8 +129,8 @@ def checked_methods(names: Iterable[str]) -> tuple[str, ...]:
 def has_choice_of_scheme(entry: Any) -> bool:
     """Say whether a method with these settings by default takes another scheme, too.
 
-    Not where it has no such setting, and not where its name has another scheme than its kind of settings:
-    then that is what the name says.
+    It does not if it has no such setting, or if its scheme is not the default of its settings' class: then
+    its name stands for that scheme.
     """
     known = {} if entry is None else settings_of(type(entry))
     return "encryption" in known and entry.encryption == known["encryption"].default
@@ -229,9 +229,9 @@ class MethodSettings:
 
 
 def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Method:
-    """Return what a method does under a plan.
+    """Return a method under a plan.
 
-    Raises ParameterError as ``method_class`` does, and what it refuses.
+    Raises ParameterError as ``method_class`` does, and what the method refuses.
     """
     kind = method_class(name)
     with naming_own_method(name, kind, refuses=True):
@@ -245,7 +245,7 @@ def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Me
 def method_of(setup: PublicSetup) -> Method:
     """Return the method of a public set-up.
 
-    Raises ParameterError for one that is not known here, or its settings.
+    Raises ParameterError for a method or settings that are not known here.
     """
     return make_method(setup.method, MethodSettings().changed(setup.method, setup.settings), setup.plan)
 
@@ -269,9 +269,9 @@ def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Mod
 
 
 def load_privacy_packages(name: str, settings: MethodSettings) -> None:
-    """Import what trains by DP-SGD and counts epsilon, where the method will; nothing else of a run needs it.
+    """Import what trains by DP-SGD and counts epsilon, if the method will; nothing else of a run needs it.
 
-    It takes seconds, which would else be those of the method's set-up or of a stage of its first round.
+    It takes seconds, which would otherwise count for the method's set-up or a stage of its first round.
     """
     entry = settings.of(name)
     noised = (

@@ -16,14 +16,14 @@ from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 _WHOLE = re.compile(r"bool|u?int\d+")
 _EXTRA_STATE = "_extra_state"
-"""How torch calls in a state dict what ``Module.get_extra_state`` returned, which may be anything."""
+"""Last part of a state dict's name for what ``Module.get_extra_state`` returned, which may be anything."""
 
 
 def named_leaves(model: Any) -> dict[str, Any]:
     """Return a model's arrays by name, in its order; names of a nested dict's are joined by dots.
 
     Extra state of modules is among them, whatever it is. Raises ParameterError for a name that comes twice or
-    is no text; ArrayTypeError for what else is no array, which it names.
+    is no text; ArrayTypeError, which names it, for anything else that is no array.
     """
     if is_module(model):
         # Under all names, of tensors that are shared too, as a state dict has them.
@@ -69,7 +69,7 @@ def _is_array(value: Any) -> bool:
 
 
 def is_frozen(leaf: Any) -> bool | None:
-    """Say whether it is not trained; None where it does not say so."""
+    """Say whether an array is not trained; None if nothing says so."""
     if getattr(leaf, "requires_grad", False) is True:
         return False
     torch = sys.modules.get("torch")
@@ -86,9 +86,9 @@ def check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
 
 
 def dtype_of(leaf: Any) -> str:
-    """Return the name of its dtype, as NumPy and torch both write it, without the byte order.
+    """Return the name of an array's dtype, as NumPy and torch both write it, without the byte order.
 
-    Else that of its type.
+    Of anything else, return the name of its type.
     """
     if isinstance(leaf, np.ndarray):
         return str(leaf.dtype.name)
@@ -125,15 +125,14 @@ def _obstacle(leaf: Any) -> str | None:
 
 
 def memory_of(leaf: Any) -> Hashable:
-    """Return what two leaves share where they are the same numbers in the same memory; None for none."""
+    """Return a key that leaves share if they are the same numbers in the same memory; None without."""
     if not _is_array(leaf) or _obstacle(leaf):
         return None
     if 0 in leaf.shape:
         return None
     if isinstance(leaf, np.ndarray):
         return leaf.__array_interface__["data"][0], leaf.shape, leaf.strides, leaf.dtype
-    # Tensors on meta have a storage, of which those that are shared have the same, and all have the address
-    # 0.
+    # Tensors on meta have a storage, the same for shared ones; all of them have the address 0.
     start = (leaf.untyped_storage(), leaf.storage_offset()) if leaf.is_meta else leaf.data_ptr()
     return (str(leaf.device), start, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.is_neg())
 
@@ -189,7 +188,7 @@ def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: in
     numbers = array_of(leaf).reshape(-1)
     before = None if since is None else array_of(since).reshape(-1)
     try:
-        # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
+        # NaN and infinity pass: a mask decides whether they are to be encrypted, and so to be refused.
         with np.errstate(over="raise", under="ignore", invalid="ignore"):
             if exponent:
                 change = numbers if before is None else numbers - before
@@ -206,9 +205,7 @@ def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: in
 
 
 def put(flat: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> None:
-    """Write numbers (count,) to a vector (size,), in place, at those places that ``chosen`` (size,) has.
-
-    All for None.
+    """Write numbers (count,) to a vector (size,), in place, where ``chosen`` (size,) is true; None for all.
 
     With ``adds`` what is there is added first, in float64. All other places stay bit for bit.
     """

@@ -78,8 +78,8 @@ class ParameterLayout:
     def naming_tensors(self) -> Iterator[None]:
         """Let a RangeError of an update of this layout name the tensor: encrypt inside of this block.
 
-        An update may leave out the last tensors, as one without buffers does. Errors of others pass as they
-        are.
+        An update may leave out the last tensors, as one without buffers does. Errors of other updates pass
+        unchanged.
         """
         try:
             yield
@@ -127,9 +127,9 @@ class Place:
     shape: tuple[int, ...]
     dtype: Literal["float32", "float64", "float16", "bfloat16"]
     exponent: int
-    """Its values are divided by two to this before they are encrypted, and multiplied afterwards."""
+    """Binary exponent: values are divided by 2**exponent before encryption, and multiplied afterwards."""
     aliases: tuple[str, ...]
-    """Other names of the same memory."""
+    """Other names under which the model has the same memory."""
 
     @property
     def size(self) -> int:
@@ -160,7 +160,7 @@ def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: floa
 
 
 BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
-"""PyTorch's names for what BatchNorm keeps of the data: of raw pixels they are far larger than parameters."""
+"""PyTorch's names of BatchNorm's statistics of the data: of raw pixels far larger than parameters."""
 
 _MOST_POSITIONS = 2**31  # of a mask, and so of what is encrypted at a time
 _LIMIT = 8.0 - 2.0**-20  # value_limit of every scheme's parameters, as they are by default
@@ -180,7 +180,7 @@ class ModelLayout:
 
     places: tuple[Place, ...]
     apart: tuple[str, ...]
-    """Names of what is not encrypted: not floats, frozen or left out."""
+    """Names of the model's entries that are not encrypted: no floats, frozen or left out."""
 
     @classmethod
     def of(
@@ -271,7 +271,7 @@ class ModelLayout:
     def digest(self) -> str:
         """SHA-256 of :meth:`to_json`, 64 hexadecimal digits.
 
-        It is of names, shapes, dtypes and scales, and of no values.
+        It depends on names, shapes, dtypes and scales, and on no values.
         """
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
@@ -319,8 +319,8 @@ class ModelLayout:
             encrypted is the update since then.
         options : of ``encryptor.encrypt``: ``round``, ``weight``, ``clip``.
 
-        Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor, and an array in the
-        place of a mask is an ArrayTypeError.
+        Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor, and an array instead
+        of a mask is an ArrayTypeError.
         """
         if mask is not None:
             bits_of(mask)
@@ -342,7 +342,7 @@ class ModelLayout:
             return encryptor.encrypt(list(pieces.values()), mask, **options)
 
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
-        """Return a model's arrays by name, with decrypted values in place of its own where the mask chose.
+        """Return a model's arrays by name, with decrypted values instead of its own where the mask chose.
 
         ``values`` are (P,), or one for each position of the mask, divided already where they are to be a
         mean. What comes back is new, of the model's dtypes and devices, in its order, and shares no memory
@@ -507,15 +507,15 @@ def _check_place(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) 
 class ModelParts:
     """Parts 0, 1, ... of a layout's vector (P,), of ``most_values`` each, the last one shorter.
 
-    A round is one for all parts: each is summed, answered for and opened under its number, and the model that
-    comes of them is one only where all of them are of the same clients. Schemes whose clients enrol know
-    parts: ``sf.kahe.Encryptor(key, part=number)``.
+    A round is one for all parts: each is summed, answered for and opened under its number. The result is a
+    model only if all of them are of the same clients. Schemes whose clients enrol know parts:
+    ``sf.kahe.Encryptor(key, part=number)``.
 
     Parameters
     ----------
-    layout : of the model.
-    most_values : of a part; 2**24 values are 64 MiB of float32, and the memory of a few such vectors for each
-        role.
+    layout : the model's.
+    most_values : number of values of a part; 2**24 are 64 MiB of float32, and the memory of a few such
+        vectors for each role.
 
     Raises ParameterError for less than one value.
     """
@@ -534,9 +534,9 @@ class ModelParts:
         return min(self.most_values, self.layout.size - part * self.most_values)
 
     def positions_of_each(self, mask: Mask | None = None) -> Iterator[tuple[int, Mask]]:
-        """Yield each part that has something to encrypt, ascending, with which of its values are.
+        """Yield each part that has something to encrypt, ascending, with its positions to encrypt.
 
-        All are, or those of a mask of the whole vector (P,).
+        These are all, or those of a mask of the whole vector (P,).
         """
         for number, where in self._parts(mask):
             yield number, Mask.full(self.size(number)) if where is None else Mask.from_bool(where)
@@ -587,11 +587,11 @@ class ModelParts:
         model : of the layout, its arrays contiguous and writable; files that are mapped for writing serve.
         opened : numbers and values of all parts, in any order, each once: floats, one for each position,
             divided already where they are to be a mean.
-        mask : that they were encrypted under.
-        adds : whether they are added to what is there, as updates are, or take its place.
+        mask : the one that they were encrypted under.
+        adds : whether they are added to what is there, as updates are, or replace it.
 
-        Raises ParameterError for a part that there is not, comes twice, or has another number of values; and
-        at the end where parts are missing: what came before is then in the model, which is none of any round.
+        Raises ParameterError for a part that does not exist, comes twice, or has another number of values;
+        and at the end if parts are missing: those before are then in the model, which is none of any round.
         """
         targets, left = self.layout.arrays_of(model, overwritten=True), dict(self._parts(mask))
         self.layout.check_apart(targets)

@@ -29,7 +29,7 @@ def mean_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -
 def separate_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean of the losses that each sample has alone.
 
-    Of the cross-entropy for None, which mixes none.
+    Without a ``loss`` it is the cross-entropy, which mixes no samples.
     """
     if loss is None:
         return cross_entropy(outputs, targets)
@@ -46,16 +46,16 @@ def summed_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor)
 _TRIED = (2, 3)
 """Sizes of the batches that are compared with their samples alone."""
 _TOLERANCE = 1e-3
-"""By which what is computed twice in float32 may differ, relative to its norm."""
+"""Largest difference, relative to the norm, of values that are computed twice in float32."""
 _LEAST = 1e-5
-"""The same for a gradient that is nothing but rounding, relative to the norm of all gradients."""
+"""Largest difference of gradients that are only rounding, relative to the norm of all gradients."""
 
 _Gradients = tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]
 SampleGradients = Callable[[torch.Tensor, torch.Tensor], _Gradients]
 
 
 def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGradients:
-    """Return what differentiates the loss of each sample alone, by torch.func.
+    """Return a function that differentiates the loss of each sample alone, by torch.func.
 
     The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient
     depends on another sample, and a gradient counts all uses of a parameter. What draws at random draws for
@@ -98,9 +98,9 @@ def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGr
 def batch_gradients(
     model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None = None
 ) -> tuple[dict[str, torch.Tensor | None], torch.Tensor]:
-    """Return gradients of the mean of the samples' own losses by trained parameter, None for unused.
+    """Return gradients of the mean of the samples' own losses, by trained parameter, and outputs.
 
-    And outputs.
+    The gradient of an unused parameter is None.
     """
     outputs = model(features)
     mean = separate_loss(loss, outputs, targets)

@@ -1,10 +1,10 @@
 """What noise costs: one accountant with one set of Rényi orders, Google's dp-accounting, for all methods.
 
-It adds Rényi divergences, not whole distributions of the privacy loss. That covers discrete noise too, of
-which each order is proved to be bounded as the continuous one's (Canonne, Kamath and Steinke 2020, theorem
-4), and noise of many multipliers costs no more time than noise of one. Of sums of discrete noise, n honest
-clients' shares on vectors of integers whose difference has a bounded norm, theorems bound them: of Kairouz,
-Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation"
+It adds Rényi divergences, not whole distributions of the privacy loss. That covers discrete noise too: each
+of its orders is proved to be bounded as the continuous one's (Canonne, Kamath and Steinke 2020, theorem
+4), and noise of many multipliers costs no more time than noise of one. Theorems bound sums of discrete noise,
+n honest clients' shares on vectors of integers whose difference has a bounded norm: those of Kairouz, Liu and
+Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation"
 (ICML 2021), and of Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
 Learning" (NeurIPS 2021). The price is a figure above the least that is true, never below:
 docs/privacy-accounting.md says by how much.
@@ -34,16 +34,16 @@ ORDERS = (
     *range(11, 64),
     *(64, 76, 90, 107, 128, 152, 181, 215, 256, 304, 362, 431, 512, 609, 724, 861, 1024),
 )
-"""Each gives a valid bound, and the least counts.
+"""Rényi orders: each gives a valid bound, and the least bound counts.
 
-Those below 2 serve an epsilon in the hundreds, the steps of a fifth at the end one far below 1: without
+Those below 2 serve an epsilon in the hundreds. The steps of a fifth at the end serve one far below 1: without
 them none would show under ln(1/delta) / 62.
 """
 
 _STEP = 0.02
-"""Of the logarithm of t - 1 on the grid: what is above an integral is no more than this by so much of t."""
+"""Step of the logarithm of t - 1 on the grid: it bounds how far sums are above their integrals."""
 _LEAST_BEYOND, _MOST_BEYOND = 1e-9, 1e17
-"""t - 1 at the grid's second point and its last; what is beyond is in closed form."""
+"""t - 1 at the grid's second point and its last; the rest is in closed form."""
 
 _Vector = NDArray[np.float64]
 
@@ -117,7 +117,7 @@ def _log_tail(orders: _Vector, divergences: _Vector, order: float, start: float)
 def divergences_of_sum(noise: NoiseOfSum, times: int = 1, orders: tuple[float, ...] = ORDERS) -> _Vector:
     """Return an upper bound of the Rényi divergence at each order (m,) of one sum with either of two vectors.
 
-    They differ by so many ``times`` what those of neighbouring runs do.
+    The vectors differ by so many ``times`` what those of neighbouring runs do.
     """
     alphas = np.asarray(orders, dtype=np.float64)
     norm_squared = (times * noise.contributions_apart) ** 2 * noise.norm_bound_squared
@@ -156,8 +156,7 @@ def _concentrated(noise: NoiseOfSum, norm_squared: int) -> float:
     """
     excess, clients, dimension = 0.0, noise.honest_clients, noise.dimension
     if clients > 1:
-        # Of the paper's sum over k = 1 to clients - 1, the first term, and the second in the place of all
-        # after it.
+        # The first term of the paper's sum over k = 1 to clients - 1, and the second for each one after it.
         rate = 2.0 * math.pi**2 * noise.share_variance
         excess = 10.0 * (math.exp(-rate / 2.0) + (clients - 2) * math.exp(-rate * 2.0 / 3.0))
     ratio = norm_squared / (clients * noise.share_variance)
@@ -168,11 +167,11 @@ Charge = Noise | NoiseOfSum | NoiseOfDrawnSum
 
 _MOST_MULTIPLIER = 1e6
 _SHARE_OF_DISTANCE = 2.0**-10
-"""Of delta, for draws that are not quite of the true distribution."""
+"""Share of delta that is kept for draws which are not quite of the true distribution."""
 
 
 def epsilon_of(charges: Mapping[Charge, int], delta: float) -> float:
-    """Return what releases with such noise cost together, each noise as often as is said; 0 for none.
+    """Return the epsilon of releases with such noise together, as often as ``charges`` says; 0 for none.
 
     Every release may depend on all before it. Raises ParameterError for a delta outside (0, 1).
 
@@ -198,7 +197,10 @@ def epsilon_of(charges: Mapping[Charge, int], delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _divergences_of(noise: Charge) -> _Vector:
-    """Of a drawn sum that takes a tenth of a second: each share of the clients is computed once."""
+    """Return a charge's Rényi divergences, by order.
+
+    A drawn sum takes a tenth of a second: each share of the clients is computed once.
+    """
     if isinstance(noise, Noise):
         return _divergences(noise.multiplier, noise.sample_rate)
     if isinstance(noise, NoiseOfSum):

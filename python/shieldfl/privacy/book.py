@@ -10,8 +10,8 @@ Where all clients' noise comes together in a sum, the opened sum is what is char
 has moved by it tells no more than it does. Then an epsilon is against those who see opened sums, and none may
 be without noise.
 
-Neighbours are two runs with the same participants, in which all that one of the unit, a client or a sample,
-contributes is there, or zeros in its place. A run without the client at all is no neighbour: it would have
+Neighbours are two runs with the same participants. In one, all that a client or a sample (the unit)
+contributes is there; in the other, zeros replace it. A run without the client at all is no neighbour: it has
 one participant less, which shows in messages, in the noise that SelectiveShield adds (its text under eq. 21:
 N(0, (C sigma)^2 K) with K participants) and in the divisor of a mean.
 """
@@ -45,14 +45,14 @@ from shieldfl.privacy.events import (
 )
 
 _Charges = Counter[tuple[Noise | NoiseOfSum, int]]
-"""One client's charges: releases by mechanism, and by how many clients took part, with noise as large."""
+"""Charges of one client: how often each mechanism is charged, by number of clients that added such noise."""
 
 _NEVER = sys.maxsize
-"""After every round."""
+"""Round number after every round."""
 
 
 def _note_first(found: dict[int, str], round_number: int, what: str) -> None:
-    """Keep one thing a round, the same in whatever order they come: what leads to values before values."""
+    """Keep one text a round, the same for any order of events: ``"values"`` only if there is no other."""
     known = found.get(round_number, what)
     found[round_number] = min(known, what, key=lambda one: (one == "values", one))
 
@@ -62,60 +62,61 @@ class PrivacySpent:
     """What a run has spent; a method's ``privacy_reading`` says for whom and against whom."""
 
     epsilon: float
-    """What holds: ``math.inf`` where nothing bounds what the run tells.
+    """The epsilon that holds; ``math.inf`` if nothing bounds what the run tells.
 
-    It is NaN where nothing readable has left that noise would have to cover: encryption gets no figure.
+    NaN if nothing readable has left that noise would have to cover: encryption gets no figure.
     """
     of_noise: float
-    """What the noise alone was charged: ``epsilon`` if nothing else told of the data. NaN without noise."""
+    """The epsilon that the noise alone was charged: ``epsilon`` if nothing else told of the data. NaN without
+    noise."""
     if_participants_true: float
-    """The same, with the noise that all participants of a round added together, sigma * sqrt(K).
+    """``of_noise`` with the noise that all participants of a round added together, sigma * sqrt(K).
 
-    It holds only if the number of participants that the server stated was true. It is ``of_noise`` where a
-    method has one figure.
+    It holds only if the server stated the true number of participants. It is ``of_noise`` if a method has one
+    figure.
     """
     delta: float
     rounds: int
-    """Draws of clients; or, where not all were told of, the noised uploads of the client that sent most."""
+    """Number of draws of clients or, if more, of noised uploads of the client that sent most."""
     steps: int
-    """How often noise was drawn that the client with most of it was charged for."""
+    """Number of noised steps that the client with most of them was charged."""
     reason: str | None = None
-    """Why ``epsilon`` is infinite, as a sentence."""
+    """Sentence that says why ``epsilon`` is infinite; None if it is not."""
     if_participation_hidden: float = math.nan
-    """What holds against those alone who see opened sums, and how many clients took part, and not which.
+    """The epsilon against those who see only opened sums and how many clients took part, but not which.
 
-    It holds for every client, in the sums or not. It is NaN where it is not known that clients were drawn so
-    that this is less, or where noise is of another kind than that of sums.
+    It holds for every client, in the sums or not. NaN if clients are not known to be drawn so that this is
+    less, or if noise is of another kind than that of sums.
     """
 
 
 class PrivacyBook:
-    """The events of one run, in whatever order they are told of.
+    """The events of one run, reported in any order.
 
-    What they mean follows from their rounds: all that leaves in a round starts from the model before it.
-    Whoever drives the rounds is taken at their word for that. What is told of after the opened sum of its own
-    round may have started from the model that this sum moved, and counts as if it had. So a key authority's
-    report belongs behind the clients' of the same round: before them no figure is too low, but some are
-    infinite.
+    Their meaning follows from their rounds: all that leaves in a round starts from the model before it. The
+    driver of the rounds is taken at its word for that. An event that is reported after the opened sum of its
+    own round may have started from the model that this sum moved, and counts as if it had. So a key
+    authority's report belongs after the clients' of the same round: before them no figure is too low, but
+    some are infinite.
     """
 
     def __init__(self, events: Iterable[PrivacyEvent] = ()) -> None:
         self._events: list[PrivacyEvent] = []
         self._told: defaultdict[type, list[Any]] = defaultdict(list)
-        """Events by their kind."""
+        """Events by their class."""
         self._rounds: defaultdict[type, set[int]] = defaultdict(set)
-        """Their rounds."""
+        """Rounds of the events, by class."""
         self._unit: str | None = None
         self._bare: set[int] = set()
-        """Rounds in which something real was encrypted that had no noise."""
+        """Rounds in which values from real data were encrypted without noise."""
         self._hidden_releases: list[Any] = []
         """Uploads that are encrypted, and have noise."""
         self._clear: dict[int, str] = {}
-        """Rounds in which something real became readable without noise, and what it is."""
+        """What became readable without noise and tells of real data, by round."""
         self._dependent: dict[int, str] = {}
-        """Rounds in which something was sent whose noise covers no sum opened before it, and what it is."""
+        """What was sent with noise that covers no sum opened before it, by round."""
         self._late: set[int] = set()
-        """Rounds of which such a thing was told after their own sum was opened."""
+        """Rounds in which such an upload was reported after their own sum was opened."""
         for event in events:
             self.add(event)
 
@@ -131,8 +132,9 @@ class PrivacyBook:
     def add(self, event: PrivacyEvent) -> None:
         """Take one event.
 
-        Raises ParameterError, and takes nothing, for one of an unknown kind, since nothing is taken for
-        harmless; and for noise of another unit than before, since theirs do not add up to a figure of either.
+        Raises ParameterError, and takes nothing, for an event of an unknown kind, since none is assumed to be
+        harmless; and for noise of another unit than before, since the two do not add up to a figure of
+        either.
         """
         if not isinstance(event, PrivacyEvent):
             raise ParameterError(f"{type(event).__name__} is no privacy event that can be interpreted")
@@ -174,7 +176,7 @@ class PrivacyBook:
 
     @property
     def reason(self) -> str | None:
-        """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
+        """Why no epsilon holds any more, in a sentence on the first such event; None as long as one may."""
         rounds, dependent = self._rounds, self._dependent
         opened, seen = rounds[OpenedSum] | rounds[ReadSum], rounds[ReadSum]
         # A sum of which no upload is known may hold anything.
@@ -201,7 +203,7 @@ class PrivacyBook:
         return None
 
     def spent(self, delta: float) -> PrivacySpent:
-        """Return what holds, and what the noise was charged.
+        """Return the figures that hold, and those of the noise alone.
 
         Raises ParameterError for noise without a delta.
         """
@@ -222,7 +224,7 @@ class PrivacyBook:
         return PrivacySpent(epsilon, own, together, delta, rounds, steps, reason, hidden)
 
     def _if_participation_hidden(self, delta: float) -> float:
-        """Return the figure for who does not see which clients take part; NaN where no proof gives one."""
+        """Return the figure against those who do not see which clients take part; NaN if unproved."""
         told = self._told
         draws, uploads = told[ClientsDrawn], told[NoiseShareUpload]
         covered = len(draws) + len(uploads) + len(told[OpenedSum]) + len(told[ReadSum])
@@ -248,9 +250,9 @@ class PrivacyBook:
 
     @staticmethod
     def _largest(charged: list[_Charges], delta: float, *, stated: bool = False) -> float:
-        """Return the largest epsilon of all clients.
+        """Return the largest epsilon of all clients; NaN if there are no charges.
 
-        ``stated`` is with the noise of all participants; NaN for none.
+        ``stated`` is with the noise of all participants.
         """
         found = set()
         for one in filter(None, charged):
@@ -261,7 +263,7 @@ class PrivacyBook:
         return max((epsilon_of(dict(one), delta) for one in found), default=math.nan)
 
     def _charged(self) -> list[_Charges]:
-        """Return what each client is charged that has sent noised values, and first, what all others are."""
+        """Return the charges of each client that has sent noised values; first come those of all others."""
         everybody: _Charges = Counter()
         paid: Counter[Noise | NoiseOfSum] = Counter()
         for draw in self._told[ClientsDrawn]:

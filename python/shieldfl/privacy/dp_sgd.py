@@ -49,7 +49,7 @@ def train_privately(
     An epoch has ⌈N / batch_size⌉ steps, and in each every sample takes part with the same probability,
     independently (Poisson sampling): the sample rate is 1 over the steps of an epoch, as in Opacus.
     Per-sample gradients are clipped to the norm C = ``max_grad_norm``, by default Alt-FL's, summed, noised
-    with N(0, (σ C)²) in each coordinate and divided by the expected size of a batch; SGD goes on from there.
+    with N(0, (σ C)²) in each coordinate and divided by the expected size of a batch; SGD steps with that.
     Neighbours differ by adding or removing one sample; N is treated as public. A ``noise_multiplier`` σ of 0
     protects nothing.
 
@@ -121,7 +121,7 @@ def train_privately(
 
 
 class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]
-    """Opacus' optimizer with the core's noise in place of torch's."""
+    """Opacus' optimizer with the core's noise instead of torch's."""
 
     def add_noise(self) -> None:
         """Set each parameter's gradient to the clipped sum plus noise."""
@@ -134,9 +134,9 @@ class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]
 
 
 def _poisson_batches(samples: int, steps_per_epoch: int) -> Iterator[torch.Tensor]:
-    """Yield batches that each sample joins with probability 1 / ``steps_per_epoch``: positions.
+    """Yield batches, as positions, that each sample joins with probability 1 / ``steps_per_epoch``.
 
-    None in some.
+    Some batches are empty.
     """
     while True:
         words = np.frombuffer(secrets.token_bytes(8 * samples), dtype=np.uint64)

@@ -1,6 +1,6 @@
 """What has left the clients of a run, and what was opened, as data.
 
-What it comes to is for :class:`shieldfl.privacy.book.PrivacyBook`.
+:class:`shieldfl.privacy.book.PrivacyBook` computes what it costs.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Unit = Literal["client", "sample"]
 class Noise:
     """The mechanism of one release: Gaussian noise, in so many steps, each on a sample of the data.
 
-    Raises ParameterError for what no mechanism is.
+    Raises ParameterError for values that no mechanism has.
     """
 
     multiplier: float
-    """sigma: its standard deviation over the norm that one of the unit is clipped to; above 0, finite."""
+    """sigma: the noise's standard deviation over one client's or sample's clipping norm; above 0, finite."""
     unit: Unit
     sample_rate: float = 1.0
-    """Probability of each sample to be in a step, independently, in (0, 1].
+    """Probability that a sample is in a step, independently of the others, in (0, 1].
 
-    It is 1 if others can know which are in it, as they always can of clients.
+    It is 1 if others can know which samples are in it, as they always can of clients.
     """
     steps: int = 1
 
@@ -65,35 +65,34 @@ class Noise:
         object.__setattr__(self, "steps", as_count(self.steps, "the number of steps"))
 
     def added_by(self, clients: int) -> Noise:
-        """Return what so many clients' noise comes to where each has added its own."""
+        """Return the noise of so many clients together, each of which has added its own."""
         return replace(self, multiplier=self.multiplier * math.sqrt(clients))
 
 
 @dataclass(frozen=True)
 class NoiseOfSum:
-    """The mechanism of one opened sum: discrete noise on integers, of which every client has added a share.
+    """The mechanism of one opened sum: discrete noise on integers, with a share of every client.
 
-    It is charged with the shares of the fewest honest clients that a sum has, whoever took part: more only
-    add to it.
+    It is charged with the shares of the fewest honest clients that a sum has: more clients only add to it.
 
-    Raises ParameterError for what no mechanism is.
+    Raises ParameterError for values that no mechanism has.
     """
 
     distribution: Distribution
     honest_clients: int
-    """Whose shares are unknown to everybody else, in every sum; at least 1."""
+    """Smallest number of clients in every sum whose shares nobody else knows; at least 1."""
     share_variance: int
-    """Of one share on each value, in squared steps; at least 1."""
+    """Variance of one share on each value, in squared steps; at least 1."""
     norm_bound_squared: int
-    """The largest squared L2 norm of what one client contributes, in squared steps; at least 1."""
+    """Largest squared L2 norm of one client's contribution, in squared steps; at least 1."""
     dimension: int
     log2_distance: float
-    """Of the honest clients' draws of one sum, together, from the true distribution.
+    """log2 of the total variation between the honest clients' draws of a sum and the true distribution.
 
-    It is log2 of the total variation; below 0, finite.
+    It is below 0 and finite.
     """
     unit: Unit = "client"
-    """Which of the client's data make the difference that is charged: all, or one sample of them."""
+    """Data whose difference is charged: all of a client's, or one of its samples."""
     steps: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -111,27 +110,27 @@ class NoiseOfSum:
 
     @property
     def contributions_apart(self) -> int:
-        """By how many contributions of the largest norm the sums of two neighbouring runs differ.
+        """The number of contributions of the largest norm by which the sums of two neighbouring runs differ.
 
-        A client's is there, or zeros are in its place. Without one sample a client contributes something
-        else, of which nothing is known but that it is as short: whatever both are rounded to, each
-        independently, what they differ by has at most twice the norm, and a divergence of mixtures is at most
-        the largest of what they are mixed of.
+        A client's contribution is there, or zeros replace it. Without one sample a client contributes
+        something else, which is only known to be as short. Whatever both are rounded to, each independently,
+        their difference has at most twice the norm, and a divergence of mixtures is at most the largest of
+        their parts' divergences.
         """
         return 2 if self.unit == "sample" else 1
 
 
 @dataclass(frozen=True)
 class NoiseOfDrawnSum:
-    """The same sum, for whoever knows how many of the clients are in it, and not which.
+    """The mechanism of one opened sum against those who know how many clients are in it, but not which.
 
-    Raises ParameterError for what no draw is.
+    Raises ParameterError for values that no draw has.
     """
 
     noise: NoiseOfSum
     drawn: int
     clients: int
-    """Of whom they are drawn, all sets alike; at least ``drawn``."""
+    """Number of clients from which ``drawn`` are drawn, all sets alike; at least ``drawn``."""
     steps: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -142,7 +141,7 @@ class NoiseOfDrawnSum:
 
     @property
     def log2_distance(self) -> float:
-        """Of the draws of noise: who is in the sum is no matter."""
+        """``log2_distance`` of the noise: it does not depend on who is in the sum."""
         return self.noise.log2_distance
 
 
@@ -153,18 +152,18 @@ class EncryptedUpload:
     round: int
     client: int
     noise: Noise | None = None
-    """What was added to all of them before; None where some have none."""
+    """Noise that was added to all values before; None if some have none."""
     synthetic: bool = False
-    """Whether they come from training on synthetic data alone."""
+    """Whether the values come from training on synthetic data alone."""
 
 
 @dataclass(frozen=True)
 class NoiseShareUpload:
     """Values of an update left a client, encrypted, with the client's share of the noise that their sum has.
 
-    What the sum tells once it is opened is charged here already, so that no opened one is missed. Whoever
-    states it of one client supposes that in its round all clients encrypt the same positions, or none: a sum
-    of a round of which all that is known is readable, with noise or synthetic, then holds nothing else.
+    The opened sum is charged here already, so that none is missed. The event supposes that all clients of its
+    round encrypt the same positions, or none. If all that is known of a round is readable, with noise or
+    synthetic, its sum then holds nothing else.
     """
 
     round: int
@@ -189,9 +188,9 @@ class ClearUpload:
     round: int
     client: int
     what: str = "values"
-    """A name for readers: ``"values"`` of the update, or a mask, a ranking, a range."""
+    """Name of it for readers: ``"values"`` of the update, or a mask, a ranking, a range."""
     synthetic: bool = False
-    """Whether it comes from training on synthetic data alone, and depends on the model before it alone."""
+    """Whether it comes from training on synthetic data alone, and so depends only on the model before it."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ class ReadSum:
 
 @dataclass(frozen=True)
 class SummedUploads:
-    """So many clients' noised uploads were averaged: who sees models alone sees their noise together."""
+    """Noised uploads of so many clients were averaged: those who see only models see their noise together."""
 
     round: int
     clients: int
@@ -221,14 +220,14 @@ class ClientsDrawn:
     """Clients were drawn for a round, or were too few and are drawn again."""
 
     participants: int
-    """K, as it is stated to all."""
+    """Number K of participants, as stated to all."""
     noise: Noise | None = None
-    """What every client is charged for a draw, drawn or not; None where uploads are charged alone."""
+    """Noise that every client is charged for a draw, drawn or not; None if only uploads are charged."""
     drawn_from: int | None = None
-    """Of how many clients; None where what follows is not known.
+    """Number of clients that were drawn from; None if the following is not known to hold.
 
-    Of these every set of so many was as likely as any other, and no client keeps anything of its own from a
-    round that it was in.
+    Every set of so many participants was equally likely, and no client keeps anything of its own from a round
+    that it was in.
     """
 
     def __post_init__(self) -> None:
@@ -254,7 +253,7 @@ PrivacyEvent = (
     | ClientsDrawn
     | DataRelease
 )
-"""What a ledger of privacy loss holds."""
+"""Any event that a book of privacy loss takes."""
 
 
 @dataclass(frozen=True)
@@ -265,14 +264,15 @@ class PrivacyReading:
     """
 
     unit: str | None
-    """``"client"``: with all that it sends; ``"sample"``: of one client; None for a method without noise."""
+    """What is protected: ``"client"``, with all it sends, or ``"sample"``, of one client; None without
+    noise."""
     adversary: str | None
-    """Against whom a finite epsilon holds."""
+    """Against whom a finite epsilon holds; None for a method without noise."""
     neighbours: str | None
-    """Which two runs cannot be told apart: the relation that is proved."""
+    """Which two runs cannot be told apart, the relation that is proved; None for a method without noise."""
     meaning: str
     if_participation_hidden: str | None = None
-    """How to read the figure that holds where nobody sees who takes part; None for a method without one."""
+    """How to read the figure that holds if nobody sees who takes part; None for a method without one."""
 
     def __post_init__(self) -> None:
         stated = (self.adversary, self.neighbours)
@@ -293,4 +293,4 @@ NO_NOISE = PrivacyReading(
     "adds no noise, so there is no ε: ∞ where something that depends on the data is readable, – where "
     "nothing is; what opened sums, and with them the global model, tell is not bounded",
 )
-"""For methods that encrypt, or protect nothing."""
+"""Reading for methods that encrypt, or protect nothing."""

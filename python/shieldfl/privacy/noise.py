@@ -5,7 +5,7 @@ seeded one. Like every float implementation of the Gaussian mechanism the contin
 Mironov (2012): the low-order bits of a float are not the real number that the proof speaks of. The discrete
 one has no such gap, and takes some forty times as long.
 
-A client's share of the noise of a sum, drawn from tables of discrete distributions.
+A client's share of a sum's noise is drawn from tables of discrete distributions.
 
 The discrete Gaussian with parameter σ² gives y with probability proportional to exp(-y² / (2 σ²)) (Canonne,
 Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, definition 1). The Skellam
@@ -62,10 +62,10 @@ from shieldfl.privacy.events import Distribution
 from shieldfl.stateful import refuse_unless
 
 _LEAST_NORM = 2.0**-100
+"""Smallest clipping norm: below it, scaled values would leave the range of normal float32."""
 
 # Float32 ends at 2^128; 2^120 leaves room for draws of 200 deviations.
 _MOST_DEVIATION = 2.0**120
-"""Below it, scaled values would leave the range of normal float32."""
 
 
 def clip_and_noise(
@@ -146,20 +146,20 @@ def _check_deviation(standard_deviation: float) -> None:
 
 _ROOTS = 16
 STEPS_PER_OCTAVE = 1 << _ROOTS
-"""How many steps of the exponent double a norm."""
+"""Number of steps of the exponent that double a norm."""
 MOST_EXPONENT = 16 * STEPS_PER_OCTAVE
-"""The largest magnitude of an exponent: a norm is within 2^-16 and 2^16 of the first."""
+"""Largest magnitude of an exponent: a norm is within 2^-16 and 2^16 times the first."""
 LEAST_FIRST_NORM, MOST_FIRST_NORM = 2.0**-84, 2.0**84
-"""All norms that come of it can be clipped to."""
+"""Bounds of the first norm: all norms that follow from it can be clipped to."""
 _LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
 class ClipRule:
-    """From the norm of the first round to that of each later one."""
+    """How the clipping norm moves from that of the first round to that of each later one."""
 
     first_norm: float
-    """C_0, above 0; quantile is gamma, the share of clients to be within C, and learning_rate eta."""
+    """C_0, above 0. ``quantile`` is gamma, the share of clients to be within C, and ``learning_rate`` eta."""
     quantile: float
     learning_rate: float
 
@@ -173,7 +173,7 @@ class ClipRule:
         return math.ldexp(self.first_norm * factor, octaves)
 
     def moved(self, exponent: int, share_within: float) -> int:
-        """Return the exponent after a round of whose clients this share was within C, as its sum says."""
+        """Return the exponent after a round, from the share of its clients that were within C by its sum."""
         share = min(max(share_within, 0.0), 1.0)
         steps = self.learning_rate * (share - self.quantile) * _LOG2_E * STEPS_PER_OCTAVE
         lower = round(min(max(steps, -2.0 * MOST_EXPONENT), 2.0 * MOST_EXPONENT))
@@ -260,10 +260,10 @@ def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
 
 
 def rotation_seed(session: bytes, round_number: int) -> bytes:
-    """Return the 32 bytes that a round's rotation is chosen by: they follow from the session and the round.
+    """Return the seed of a round's rotation, 32 bytes: it follows from the session and the round.
 
-    Whoever sets the federation up draws the session, and nobody chooses a rotation. It is public, and matters
-    to accuracy alone: it spreads an update over its values, so that few bits hold each.
+    The session is drawn when the federation is set up, so nobody chooses a rotation. The seed is public, and
+    matters to accuracy alone: a rotation spreads an update over its values, so that few bits hold each.
     """
     return hashlib.sha256(b"shieldfl rotation 1\0" + session + round_number.to_bytes(8, "little")).digest()
 
@@ -272,15 +272,15 @@ _LEAST_VARIANCE = Fraction(1, 128)
 _MOST_VARIANCE = Fraction(2**28)
 _MOST_TAIL = Fraction(1, 2**121)
 _UNIT = 2**256
-"""One, in the units of weights."""
+"""The weight 1, in units of weights."""
 _LEAST_WEIGHT = _UNIT >> 130
-"""Smaller weights are not needed: the tail behind one is below the most that may be cut."""
+"""Smallest weight that is needed, in units: the tail behind it is below the most that may be cut."""
 _BUCKET = 2**128
 _DIGITS = Context(prec=100)
 
 
 _Weights = tuple[list[int], int]
-"""What the module's text calls ŵ and ε, in units: the last weight, and only that, is below the least."""
+"""ŵ and ε of the module's text, in units. Only the last weight is below the least that is needed."""
 
 
 class NoiseTable(_core.NoiseTable):
@@ -292,9 +292,8 @@ class NoiseTable(_core.NoiseTable):
     other magnitude. ``variance`` is σ² or v above, in squared steps. (The variance of a discrete Gaussian is
     slightly below its σ².)
 
-    A table holds nothing secret. But the core looks up in it at addresses that depend on the noise: whoever
-    sees which lines of a cache a client's processor reads, as another program on the same machine may, learns
-    about the noise.
+    A table holds nothing secret. But the core reads it at addresses that depend on the noise: a program on
+    the same machine that sees which lines of a cache a client's processor reads learns about the noise.
     """
 
     def __init__(self, distribution: Distribution, variance: Fraction) -> None:
@@ -391,7 +390,7 @@ def _sum(values: list[int]) -> int:
 
 
 def _tail(weights: _Weights, most: int) -> Fraction:
-    """Return what P(|y| > most) is at most.
+    """Return an upper bound of P(|y| > most).
 
     The weights of magnitudes to ``most`` have a sum of at least one.
     """
@@ -408,8 +407,8 @@ def _columns(values: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Source: Vose, "A linear algorithm for generating random numbers", 1991.
 
-    All magnitudes' together are 2^128 for each bucket, which gets what is left of one and, for the rest, a
-    part of another's.
+    All magnitudes together have 2^128 for each bucket. A bucket holds what is left of one magnitude and, for
+    the rest, a part of another's.
     """
     buckets = 2 ** (len(values) - 1).bit_length()
     total, whole = _sum(values), buckets * _BUCKET
@@ -462,8 +461,8 @@ def noise_share(
     ``rotation_seed`` is 32 bytes, public, the same for all clients of a total, and fresh for each round: the
     rotation does its work for updates that were chosen before it.
 
-    How long it takes and which lines of a cache are read depends on the update and the noise: let nobody on
-    the same machine measure it whom they are to be kept from.
+    Its duration and the lines of a cache that it reads depend on the update and the noise: do not let others
+    on the same machine measure them.
 
     Raises ParameterError for numbers outside these bounds, ArrayTypeError for what is no float32 vector,
     RangeError for NaN or infinity, and where 1000 roundings were all longer than the bound.
@@ -497,9 +496,9 @@ def mean_of_total(
     rotation_seed: bytes,
     threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the mean of the updates, in their unit, that a total (n,) of shares, in steps, tells of.
+    """Return the updates' mean (n,), in their unit, from a total (n,) of shares, in steps.
 
-    Raises ArrayTypeError for what is no float64 vector.
+    Raises ArrayTypeError for anything but a float64 vector.
     """
     values = as_vector(total, (np.float64,), "the total")
     factor = 1.0 / (as_positive(steps_per_unit, "steps_per_unit") * as_count(clients, "clients"))

@@ -1,4 +1,4 @@
-"""Noise on sums, of which each client adds a share: its plan, and in which steps and bits shares are sent.
+"""Noise on sums, in shares that clients add: its plan, and in which steps and bits shares are sent.
 
 Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more
 noise. :mod:`shieldfl.privacy.accountant` has the theorems on what a sum costs.
@@ -23,18 +23,18 @@ from shieldfl.privacy.events import Distribution, NoiseOfSum, Unit
 from shieldfl.privacy.noise import NoiseTable, noise_table
 
 LOG2_LEFT_OUT = -110.0
-"""Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
+"""log2 of the most that a draw may be off by its table, and of the largest chance that it is cut."""
 
 
 _SPREAD = 8.0
-"""By how much a rotated value may be above its root mean square: a larger one has a chance of 2 exp(-32)."""
+"""Largest ratio of a rotated value to its root mean square: a larger one has a chance of 2 exp(-32)."""
 
 
 def rounded_norm_squared(norm: float, dimension: int) -> int:
-    """Return what the squared L2 norm of a vector of at most this norm, in steps, may be once it is rounded.
+    """Return a bound of the squared L2 norm of a rounded vector of at most this norm, both in steps.
 
-    The discrete Gaussian paper's bound for conditional randomised rounding, with beta = exp(-1/2): rounding
-    that is drawn again above it comes to an end soon.
+    It is the discrete Gaussian paper's for conditional randomised rounding, with beta = exp(-1/2): drawing
+    again what is longer soon ends.
     """
     root = math.sqrt(dimension)
     likely = norm**2 + dimension / 4.0 + (norm + root / 2.0)
@@ -44,8 +44,8 @@ def rounded_norm_squared(norm: float, dimension: int) -> int:
 def most_rotated(norm: float, dimension: int) -> int:
     """Return the largest magnitude of a rotated and rounded value that is let through, in steps.
 
-    Random signs and a Hadamard transform of 2^k values leave a vector of this norm no larger value but with a
-    chance of 2 exp(-32) for each; what is larger is cut, which makes norms smaller and costs accuracy alone.
+    After random signs and a Hadamard transform of 2^k values, each value of a vector of this norm is larger
+    with a chance of 2 exp(-32). A larger value is cut, which makes norms smaller and costs accuracy alone.
     """
     passed = 1 << (dimension.bit_length() - 1)
     return math.ceil(min(norm, _SPREAD * norm / math.sqrt(passed))) + 1
@@ -69,7 +69,7 @@ def log2_tail(distribution: Distribution, variance: int, beyond: int) -> float:
 
 @dataclass(frozen=True)
 class SumNoise:
-    """What clients, and who opens their sums, have to know of the noise; all of it is public.
+    """What clients and the opener of their sums have to know of the noise; all of it is public.
 
     A client clips an update to ``clip_norm``, rotates it, multiplies by ``steps_per_unit``, rounds to
     integers of at most ``most_rounded`` whose squared norm is at most ``norm_bound_squared``, and adds a draw
@@ -80,18 +80,18 @@ class SumNoise:
     clip_norm: float
     dimension: int
     honest_clients: int
-    """The fewest of a sum, whose shares together are the noise that is charged."""
+    """Smallest number of honest clients in a sum; their shares together are the noise that is charged."""
     share_variance: Fraction
-    """Of one client's draws, in squared steps; a whole number."""
+    """Variance of one client's draws, in squared steps; a whole number."""
     steps_per_unit: float
     value_bits: int
-    """Of what is sent of each value, sign included."""
+    """Bits of each value that is sent, sign included."""
     clients: int | None
-    """The most of a sum; None where sums have room for whatever they send."""
+    """Largest number of clients in a sum; None if sums have room for whatever clients send."""
     sum_bits: int | None
-    """Of a sum of that, sign included; None where it has as many as any sum takes."""
+    """Bits of each value of a sum, sign included; None for as many as any sum takes."""
     unit: Unit = "client"
-    """Whose part in a sum is charged: all of a client's, or that of one sample of it."""
+    """Data whose part in a sum is charged: all of a client's, or one of its samples."""
     count_steps: int = 0
     """Magnitude of the value that counts clients within the clipping norm, in steps; 0 if there is none."""
 
@@ -106,7 +106,7 @@ class SumNoise:
 
     @property
     def most_sent(self) -> int:
-        """The largest magnitude of what is sent, in steps: so many bits hold it, whatever is drawn."""
+        """The largest magnitude of a sent value, in steps: ``value_bits`` hold it, whatever is drawn."""
         return _most_of(self.value_bits)
 
     @property
@@ -142,12 +142,12 @@ class SumNoise:
 
     @property
     def multiplier_with_count(self) -> float:
-        """The same over the norm of an update and its count together."""
+        """The deviation of the honest clients' noise over the norm of an update and its count together."""
         return self._deviation / math.hypot(self._norm, self.count_steps)
 
     @property
     def count_multiplier(self) -> float:
-        """The deviation of their noise over what a client adds to the count; infinite where there is none."""
+        """The deviation of the honest clients' noise over a client's part in the count; else infinite."""
         return self._deviation / self.count_steps if self.count_steps else math.inf
 
     @property
@@ -168,7 +168,7 @@ class SumNoise:
 
     @property
     def agreed(self) -> dict[str, str | int | float | None]:
-        """What clients and who opens their sums have to have the same, as plain data."""
+        """What clients and the opener of their sums must have alike, as plain data."""
         return {**asdict(self), "share_variance": int(self.share_variance)}
 
     def steps_per_unit_at(self, clip_norm: float) -> float:
@@ -184,11 +184,11 @@ class SumNoise:
 
     @cached_property
     def charge(self) -> NoiseOfSum:
-        """What one opened sum is charged.
+        """The charge of one opened sum.
 
-        A draw is off where the table is, or where its sum with a rounded value does not fit and is cut. What
-        others than the fewest honest clients add counts for nothing, and may be off. A count is one value
-        more, of a known magnitude.
+        A draw is off where the table is, or where its sum with a rounded value does not fit and is cut. Noise
+        of others than the fewest honest clients counts for nothing, and may be off. A count is one more
+        value, of a known magnitude.
         """
         values = self._values
         return NoiseOfSum(
@@ -202,21 +202,21 @@ class SumNoise:
         )
 
     def epsilon(self, rounds: int, delta: float) -> float:
-        """Return what so many opened sums cost together.
+        """Return the epsilon of so many opened sums together.
 
-        Infinite where there is too little noise for any figure.
+        It is infinite if there is too little noise for any figure.
         """
         return epsilon_of({self.charge: rounds}, delta)
 
     def epsilon_of_single_uploads(self, rounds: int, delta: float) -> float:
-        """Return what so many uploads of a client would cost, each opened alone with its share of noise."""
+        """Return the epsilon of so many uploads of a client, each opened alone with its share of noise."""
         alone = self.charge.log2_distance - math.log2(self.honest_clients)
         return epsilon_of({replace(self.charge, honest_clients=1, log2_distance=alone): rounds}, delta)
 
     def added_delta(self, rounds: int, delta: float) -> float | None:
-        """Return what so many sums take of delta for draws that are off, as in :func:`epsilon_of`.
+        """Return the part of delta that so many sums take for draws that are off, as in :func:`epsilon_of`.
 
-        None where there is no finite epsilon.
+        None if there is no finite epsilon.
         """
         epsilon = self.epsilon(rounds, delta)
         if math.isinf(epsilon):
@@ -229,29 +229,29 @@ def _most_of(value_bits: int) -> int:
 
 
 _MOST_VALUE_BITS = 31
-"""What is sent is an int32, and a bit stays free for what is added to it."""
+"""Largest number of bits of a value that is sent, an int32: a bit stays free for what is added to it."""
 _LEAST_VARIANCE = 4
-"""Of a share, in squared steps.
+"""Smallest variance of a share, in squared steps.
 
 From here on a sum of discrete Gaussians is as good as one, and rounding is not all.
 """
 _MOST_VARIANCE = 2**28
 _MOST_NORM = 2.0**28
 _MOST_INFLATION = 0.03
-"""What rounding may add to the squared norm of an update, relative to it: 1.5 % of noise.
+"""Largest relative part that rounding may add to an update's squared norm: 1.5 % of noise.
 
-A bit more of each sum, some 6 % of what is sent, quarters it. As much noise is saved by 6 % more clients at
+One more bit of each sum, some 6 % of what is sent, quarters it. As much noise is saved by 6 % more clients at
 0.1.
 """
 _LOG2_TOO_LARGE = -40.0
-"""Of a sum of all values: the chance that one of them does not fit its bits, and opens wrongly.
+"""log2 of the largest chance that any value of a sum does not fit its bits, and opens wrongly.
 
 It costs no privacy.
 """
 _LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
 _LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
 _LEAST_LEFT = 2.0**-8
-"""Of what a target epsilon allows, for updates beside their count: they then have 16 times the noise."""
+"""Smallest part of a target epsilon for updates beside their count: they then have 16 times the noise."""
 _PRECISION = 1e-5
 
 
@@ -268,9 +268,9 @@ def fewest_honest(min_clients: int, colluders: int) -> int:
 def multiplier_for(epsilon: float, delta: float, rounds: int, planned: Callable[[float], SumNoise]) -> float:
     """Find the least noise multiplier that keeps ``rounds`` opened sums within (epsilon, delta).
 
-    ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more
-    from there on, with which there is less to round. Raises ParameterError for arguments out of range and
-    where no noise is enough, or a count alone costs more.
+    ``planned`` returns the plan of a multiplier. The result never spends more than epsilon. It spends less if
+    a value takes one more bit from there on, which leaves less to round. Raises ParameterError for arguments
+    out of range, and if no noise is enough, or a count alone costs more.
     """
 
     def is_enough(multiplier: float) -> bool:
@@ -312,7 +312,7 @@ def planned_sum_noise(
 ) -> SumNoise:
     """Return the plan of the fewest bits on the wire in which rounding adds at most 3 % to a squared norm.
 
-    Of so many bits it takes the finest steps at which updates and their noise fit. ``noise_multiplier`` is
+    With these bits it takes the finest steps at which updates and their noise fit. ``noise_multiplier`` is
     the deviation of the honest clients' noise over the clipping norm, ``honest_clients`` the fewest of a sum,
     ``clients`` the most, whose bits are then what is sent; None where sums have room for whatever clients
     send, so that the bits of a value decide. ``count_deviation`` is that of the honest clients' noise on how

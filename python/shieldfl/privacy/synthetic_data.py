@@ -15,7 +15,7 @@ two such steps: the sensitivity is √2 times as large then, so read the ε of a
 that. The adversary sees the synthetic samples, and may see the released sums. Contributions are rounded to a
 grid that follows from ε, δ and ``fourier_features`` alone, the sums are integers, and the noise is a discrete
 Gaussian, drawn exactly: under neighbouring data sets the same numbers can come out. The sensitivity includes
-the rounding, and a contribution that were longer all the same would be left out.
+the rounding, and a contribution that is longer all the same is left out.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def check_labelled_samples(
 def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Read ``features``, float32, and ``labels``, whole numbers, of a file as ``numpy.savez`` writes it.
 
-    Nothing in the file is executed: arrays of Python objects are refused. Whether the samples fit a model is
-    for :func:`check_labelled_samples` to say. Raises DataError where it cannot be read, is damaged, too large
+    Nothing in the file is executed: arrays of Python objects are refused. Whether the samples fit a model,
+    :func:`check_labelled_samples` tells. Raises DataError where it cannot be read, is damaged, too large
     for the memory, no such file, or lacks an array, ArrayTypeError for another dtype.
     """
     try:

@@ -1,4 +1,4 @@
-"""The key authority's steps: who is invited, what it signs, and what it answers, to whoever opens sums."""
+"""The key authority's steps: whom it invites, what it signs, and what it answers the role that opens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 
 _First = tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]
-"""What clients get of a round's begin, the digests that are signed (by client), and its keys."""
+"""A first message's parts for clients, the digests to sign (by client; None: for all), the round's keys."""
 
 
 class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
@@ -58,7 +58,10 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         refuse_unless(self._round == 0 or invited.count <= plan.most_participants)
 
     def _asked(self, round_number: int, clients: Iterable[int] | None) -> Mask:
-        """Return whom a round asks, None for all; nothing changes. Raises PolicyError, ParameterError."""
+        """Return the clients that a round asks, all for None; nothing changes.
+
+        Raises PolicyError, ParameterError.
+        """
         plan = self.context.plan
         if clients is None:
             clients = range(plan.clients)
@@ -99,8 +102,8 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Take what :meth:`TrainingClient.enrolment` returned; return what its ``enrolled`` takes.
 
-        Whoever calls this vouches that it is this client's. Enrolment ends once all are there, and, where the
-        aggregator opens, that was granted.
+        The caller vouches that it is this client's. Enrolment ends once all clients are enrolled and, if the
+        aggregator opens sums, it is granted the answers.
         """
         number = self.context.plan.client(client)
         with self._lock:
@@ -108,14 +111,14 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         return Message({"grant": grant}) if self.context.clients_open else Message()
 
     def revoke(self, client: int) -> None:
-        """Answer no list any more that has a client in it. Raises ParameterError where none enrols."""
+        """Answer no further list that names this client. Raises ParameterError if clients do not enrol."""
         with self._lock:
             self.keys.revoke(client)
 
     def grant(self, request: Message) -> Message:
         """Take what :meth:`CollectingAggregator.enrolment` returned; return what its ``enrolled`` takes.
 
-        Whoever calls this vouches that it is the aggregator's. The same request gets the same again.
+        The caller vouches that it is the aggregator's. The same request gets the same again.
         """
         if not self.context.aggregator_opens:
             raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
@@ -134,9 +137,9 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
     ) -> Message:
         """Begin a round; return its first message: the newest model, public keys and who is invited, signed.
 
-        The aggregator gets the keys alone. Where it opens sums it has the model, adds it, and gives its
-        digest, ``model``. ``invited`` is None for all of the plan. Secrets of the round before are wiped. A
-        round that is begun again has the same first message, but, where clients open, for what was answered
+        The aggregator gets only the keys. If it opens sums, it has the model, adds it, and gives its digest,
+        ``model``. ``invited`` is None for all of the plan. Secrets of the round before are wiped. A round
+        that is begun again has the same first message, except, if clients open sums, for what was answered
         since. Raises PolicyError.
         """
         number = as_unsigned(round_number, "round_number")
@@ -157,14 +160,14 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
-        """Return the digest of what stays the same where a round is begun again."""
+        """Return the digest of what stays the same if a round is begun again."""
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message) -> Message:
         """Turn the aggregator's result into the clients' answer; the same message gets the same."""
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign what a phase came to, for an aggregator that opens; or what several authorities answered."""
+        """Sign a phase's answer: for an aggregator that opens, or for clients of several authorities."""
         raise ParameterError("the aggregator of this federation opens nothing: it has no answers to sign")
 
 
@@ -209,18 +212,18 @@ class RoundAuthority(AuthoritySteps):
 
 
 class ListAuthority(AuthoritySteps):
-    """The same for every method: it sees lists of participants and digests, no total and no model.
+    """Answers lists of participants, for every method alike: it sees lists and digests, no total or model.
 
-    Where clients open, it signs the number of the round, the digest of all that it has answered so far, by
-    which clients know that they have, and agree on, every opened sum, and the last round that it answered in
-    each phase.
+    If clients open sums, it signs the number of the round, the digest of all its answers so far, and the last
+    round that it answered in each phase. By the digest clients know that they have, and agree on, every
+    opened sum.
 
-    Where the aggregator opens, it signs digests of what that sends: one model between two answers, for all
-    clients, and before the first of them the model that the set-up pins, of which ``first_model`` is the
-    digest. It cannot tell a model that follows from a sum from one that the aggregator has made up, but there
-    is one alone. The same goes for answers in between, which say what is encrypted. An authority that was
-    restored from a state before a round begins it with that model again; or the next one, also with another
-    model: then nothing of the one before is answered.
+    If the aggregator opens sums, it signs digests of what that sends: one model between two answers, for all
+    clients, and before the first of them the model that the set-up pins, whose digest is ``first_model``. It
+    cannot tell a model that follows from a sum from one that the aggregator has made up, but there is only
+    one. The same holds for answers in between, which say what is encrypted. An authority that was restored
+    from a state before a round begins it with that model again; or the next one, also with another model:
+    then nothing of the one before is answered.
     """
 
     changes: ClassVar = {
@@ -239,9 +242,9 @@ class ListAuthority(AuthoritySteps):
         self._history = bytes(HISTORY_BYTES)
         self._model = self._first_model = first_model
         self._model_after = -1
-        """The round that was answered last when the model was first signed."""
+        """Last answered round when the model was first signed; -1 before the first."""
         self._for_the_run: dict[str, bytes] = {}
-        """Of each phase that is answered once in a run, the digest of what the aggregator had signed."""
+        """Digest that was signed for the aggregator, by phase that is answered once in a run."""
 
     def check_changed(self) -> None:
         context = self.context
@@ -265,7 +268,7 @@ class ListAuthority(AuthoritySteps):
 
     @property
     def _last_round(self) -> int:
-        """That was answered to its end; -1 before the first."""
+        """The last round that was answered to its end; -1 before the first."""
         return self._replies.newest(self.context.phases[-1])[0]
 
     def begin_round(
@@ -335,11 +338,11 @@ class ListAuthority(AuthoritySteps):
         )
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign what a phase came to, once, since clients go on by it.
+        """Sign the answer of a phase, once, since clients continue from it.
 
-        Of a phase that is answered once in the whole run it is the same in every round. Of several
-        authorities, a dishonest one could tell one client something else, which would then go on from another
-        model or mask, and be alone with it in the next sum.
+        A phase that is answered once in the whole run has the same answer in every round. One of several
+        authorities, if dishonest, could tell one client something else. That client would then continue from
+        another model or mask, and be alone with it in the next sum.
         """
         context = self.context
         if context.clients_open and len(context.keys.identity.members) == 1:

@@ -1,4 +1,4 @@
-"""One message of each client in a phase, of the round that runs: what an aggregator lets in."""
+"""What an aggregator lets in: one message of each client in a phase, of the current round."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shieldfl.stateful import refuse_unless
 
 
 class MissedRounds:
-    """The ends of rounds that some client, which has sent nothing since, is not known to have."""
+    """The ends of rounds that some client may lack: it has sent nothing since."""
 
     changes: ClassVar = {
         "history": bytes,
@@ -55,7 +55,7 @@ class MissedRounds:
         refuse_unless(all(count in there for count in (*self._sent, *self._known)))
 
     def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
-        """Keep the end of a round that answers this request, and which these clients are sent at once."""
+        """Keep the end of a round that answers this request; ``finished`` clients are sent it at once."""
         self.history = next_history(self.history, bytes(request))
         self._ends.append(end.to_bytes())
         for client in finished:
@@ -63,9 +63,9 @@ class MissedRounds:
                 self._sent[client] += 1
 
     def parts(self, client: int, *, again: bool = False) -> dict[str, Part]:
-        """Return what a client was not sent as parts of a message.
+        """Return, as parts of a message, the ends of rounds that a client was not sent.
 
-        ``again``: what it is not known to have.
+        With ``again``, those that it is not known to have.
         """
         since = self._known[client] if again else self._sent[client]
         self._sent[client] = self._newest
@@ -73,7 +73,7 @@ class MissedRounds:
         return {f"{MISSED}{number:08}": end for number, end in enumerate(missing)}
 
     def hear(self, client: int) -> None:
-        """Take note that a client has everything: it has sent something that comes of it."""
+        """Note that a client has all ends of rounds: it has sent a message that follows from them."""
         self._known[client] = self._sent[client] = self._newest
         gone = min(self._known) - self._dropped
         del self._ends[:gone]
@@ -102,7 +102,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
 
     opened_event = ReadSum
     sums: ClassVar[tuple[str, ...]] = ()
-    """Those of ``changes`` that can be taken once the phase that they belong to was begun again."""
+    """Names in ``changes`` of running sums, which are restored after their phase was begun again."""
 
     def __init__(self, context: RoleContext) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
         """Let the aggregator open sums.
 
-        Its states then hold what opens answers, and are given under a key alone.
+        Its states then hold the key that opens answers, and are only given sealed under a key.
         """
         self._opening = AggregatorOpening(rule, keys, self)
         self.needs_sealing = True
@@ -195,16 +195,16 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         return self._round_keys.key(round_number, purpose)
 
     def _sum_under(self, purpose: str, round_number: int, positions: Mask, *, weighted: bool = False) -> Any:
-        """Return what adds ciphertexts that all clients encrypt at these positions."""
+        """Return the scheme's aggregator for ciphertexts that all clients encrypt at these positions."""
         key = self._round_key(round_number, purpose)
         return scheme_of(key).aggregator(
             key, self.context.threads, round_number, positions, weighted=weighted, purpose=purpose
         )
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Forget the phase before, also where it was the same. A phase that is refused does not begin.
+        """Begin a phase, also the same one again, and forget the one before. A refused phase does not begin.
 
-        From ``answer``, to the phase before, it knows what clients' messages must look like.
+        ``answer``, to the phase before, determines what clients' messages must look like.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
@@ -223,7 +223,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             self._closed = self._asked = None
 
     def receive(self, phase: str, client: int, message: Message) -> None:
-        """Add one client's message. What is refused changes nothing."""
+        """Add one client's message. A refused message changes nothing."""
         client = self.context.plan.client(client)
         with self._lock:
             self._check_phase(phase)
@@ -257,7 +257,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return self._closed
 
     def request(self, phase: str) -> Message:
-        """Return what asks for what opens a closed phase's total: a list and a digest of the result."""
+        """Return the request for what opens a closed phase's total: a list and a digest of the result."""
         with self._lock:
             if self._missed is None and self._opening is None:
                 raise ParameterError("the key authority gets the total: there is nothing to ask for")
@@ -269,7 +269,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return self._asked
 
     def _closed_total(self, phase: str) -> tuple[str, Message]:
-        """Return what a closed phase's total is opened for, and the phase's result."""
+        """Return the purpose of a closed phase's total, and the phase's result."""
         purpose = self.context.answered.get(phase)
         if purpose is None:
             raise ParameterError(f"phase {phase!r} opens no total: there is nothing to ask for")
@@ -279,14 +279,14 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         return purpose, self._closed
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
-        """Keep what clients get at a round's end, where they open, for those that are not ``finished``."""
+        """Keep a round's end, if clients open sums, for those that are not ``finished``."""
         with self._lock:
             if self._missed is None:
                 raise ParameterError("clients open nothing: each round's first message brings the model")
             self._missed.add(answer, request["request"], finished)
 
     def missed(self, client: int, *, again: bool = False) -> Message:
-        """Return what a client has to open before a round; ``again`` where what it was sent may be lost."""
+        """Return the ends that a client must open before a round; ``again`` if sent ones may be lost."""
         with self._lock:
             return Message({} if self._missed is None else self._missed.parts(client, again=again))
 
@@ -299,7 +299,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             self.check_sums()
 
     def check_sums(self) -> None:
-        """Raise WireFormatError where the running sums are not of the clients that were heard."""
+        """Raise WireFormatError unless the running sums are of the clients that sent messages."""
 
     def _check_phase(self, phase: str) -> None:
         if phase != self._phase:
@@ -308,12 +308,15 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Start to collect from nothing; one that raises must change nothing. ``round`` is the one before."""
+        """Start to collect from nothing.
+
+        If it raises, it must have changed nothing. ``round`` is the one before.
+        """
 
     @abc.abstractmethod
     def _collect(self, phase: str, client: int, message: Message) -> None:
-        """Add a message; one that raises must change nothing."""
+        """Add a message. If it raises, it must have changed nothing."""
 
     @abc.abstractmethod
     def _result(self, phase: str) -> Message:
-        """Return what the phase's messages come to."""
+        """Return the phase's result from its messages."""

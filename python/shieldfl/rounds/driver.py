@@ -11,7 +11,7 @@ none:
 - *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and
     ``close``);
 - *open*: the authority opens the total, or answers so that clients or aggregator do (``opening_rule.py``);
-- *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
+- *once*: each phase is answered one time, and the rule of ``opening_rule.py`` moves the model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shieldfl.rounds.reports import Account
 __all__ = ["RoundDriver", "RoundTraffic"]
 
 MessageOf = Callable[[int], Message]
-"""What a client gets."""
+"""Returns the message that a client gets, given its number."""
 
 
 class Authority(Protocol):
@@ -51,7 +51,7 @@ class Authority(Protocol):
         """Turn the aggregator's result into the answer to the clients."""
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign what a phase came to."""
+        """Sign the answer of a phase."""
 
 
 class Clients(Protocol):
@@ -65,10 +65,10 @@ class Clients(Protocol):
     def step(
         self, clients: Sequence[int], phase: str, message_of: MessageOf | None
     ) -> Iterable[tuple[int, bytes | RangeError]]:
-        """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
+        """Let each client make the phase's message from the last answer (None in the first phase).
 
-        As they arrive. Where training or update is refused it is the RangeError; nothing for one that is
-        gone.
+        Yields each message's bytes as it arrives. If training or update is refused, it is the RangeError
+        instead; a client that is gone yields nothing.
         """
 
     def end_round(self, clients: Sequence[int], message_of: MessageOf) -> None:
@@ -81,23 +81,23 @@ class RoundTraffic:
 
     participants: int
     finished: list[int] = field(default_factory=list)
-    """Clients that went through the whole round: none where it was given up."""
+    """Clients that went through the whole round; empty if it was given up."""
     senders: list[int] = field(default_factory=list)
     """Clients that sent something in any phase."""
     bytes_up: int = 0
     bytes_down: int = 0
     losses: list[float] = field(default_factory=list)
-    """Training losses of the clients that finished their training, where whoever trains them knows."""
+    """Training losses of the clients that finished training, if their trainer tells them."""
     saved_seconds: float = 0.0
-    """How much longer clients one after another would take, for what was computed once or in parallel."""
+    """Seconds that clients would take longer one after another, for what was shared or done in parallel."""
 
 
 class RoundDriver:
     """Runs rounds of one method; clients are only reached.
 
-    ``authority`` is None for a method without one. ``account`` takes notes of who left and why. ``leaves_on``
-    is what a client's message may be refused with so that this client leaves the round, and others go on; a
-    client's step that is refused with RangeError always does.
+    ``authority`` is None for a method without one. ``account`` takes notes of who left and why. A client
+    whose message is refused with an error of type ``leaves_on`` leaves the round, and the others continue; so
+    does a client whose step is refused with RangeError.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class RoundDriver:
     ) -> RoundTraffic:
         """Run one round with these clients.
 
-        With fewer than ``min_clients`` left it is given up: the model stays, which is noted. ``leaving`` says
-        before which phase clients leave; one whose training or update is refused does, too, which is noted.
-        Raises the last refusal, a RangeError or what is of ``leaves_on``, when there are so many that the
-        round cannot go on.
+        With fewer than ``min_clients`` left it is given up: the model stays, which is noted. ``leaving`` has,
+        by client, the phase before which it leaves. A client whose training or update is refused leaves too,
+        which is noted. Raises the last refusal, a RangeError or an error of type ``leaves_on``, if too many
+        refusals end the round.
         """
         gone = leaving or {}
         with naming_own_method(self._method.name, type(self._method)):
@@ -235,7 +235,7 @@ class RoundDriver:
     def _reply_to_clients(
         self, phase: Phase, round_number: int, left: Sequence[int], result: Message
     ) -> Message:
-        """Return what clients get for what the aggregator closes a phase with: opened if it has a total."""
+        """Return what clients get for the aggregator's result of a phase: opened, if it has a total."""
         aggregator, clients_open = self._aggregator, self._method.clients_open
         if not phase.answered_by_authority or (clients_open and phase.opens is None):
             return result

@@ -33,8 +33,8 @@ def encrypted_mean(
     """Average updates as a federation does: each is encrypted by its own key, and their sum alone is opened.
 
     **One process that has all keys protects nobody**: this shows what a mean is like. In a federation a key
-    authority has the ``KeyAuthority``, each client a ``kahe.ClientKey`` and a ``kahe.Encryptor``, and whoever
-    collects updates a ``kahe.Aggregator``: docs/own-loop.md has the code.
+    authority has the ``KeyAuthority``, each client a ``kahe.ClientKey`` and a ``kahe.Encryptor``, and the
+    collector of updates a ``kahe.Aggregator``: docs/own-loop.md has the code.
 
     Parameters
     ----------

@@ -49,36 +49,36 @@ if TYPE_CHECKING:
 __all__ = ["Masks", "Method", "NamedMethod", "check_declarations", "naming_own_method"]
 
 Masks = Literal["nothing", "everything", "one share", "budgets"]
-"""How much clients encrypt: the same share at all of them, or a share by each one's budget."""
+"""How much clients encrypt: nothing, everything, one share for all, or a share by each one's budget."""
 
 
 @dataclass(frozen=True)
 class NamedMethod:
-    """A name, with what a reader and a run need to know of the method under it; a class may have several."""
+    """One name of a method's class, with what readers and runs need to know; a class may have several."""
 
     name: str
-    """In small letters and hyphens, as on the command line."""
+    """Name on the command line, in small letters and hyphens."""
     sends: str
     """What leaves a client, in a few words."""
     purpose: str
-    """What it is for, in a few words."""
+    """Purpose of the method, in a few words."""
     source: str
-    """The paper, and its section, equation or algorithm; or what stands in for one."""
+    """The paper with its section, equation or algorithm, or what replaces one."""
     settings: Any = None
-    """The defaults, of a frozen dataclass whose values can be hashed; None for a method without settings."""
+    """Default settings, a frozen dataclass whose values can be hashed; None for a method without settings."""
     takes_synthetic: bool = False
-    """Whether there are settings under which some rounds train on synthetic data."""
+    """Whether some settings make rounds train on synthetic data."""
     masks: Masks | None = None
-    """How much of its update each client encrypts, for simulations of fleets; None for a method without."""
+    """How much of its update each client encrypts, for simulations of fleets; None if it is not simulated."""
     masks_each_round: bool = False
-    """Whether clients score, select and send a mask in every round, for simulations too."""
+    """Whether clients score, select and send a mask in every round, for simulations of fleets."""
 
 
 def check_declarations(name: str, method: Any) -> None:
-    """Raise ParameterError unless a class says which names find it, with which settings, what it shows.
+    """Raise ParameterError unless a class declares its names, with settings, and what it shows.
 
-    The class itself must say how its epsilon is to be read and what the aggregator sees: inherited words were
-    said of another method, and nothing is called encrypted, or private, by default.
+    The class itself must say how to read its epsilon and what the aggregator sees: inherited texts describe
+    another method, and nothing is called encrypted, or private, by default.
     """
     own = vars(method)
     names = {one.name: one for one in own.get("names", ()) if isinstance(one, NamedMethod)}
@@ -110,10 +110,10 @@ def check_declarations(name: str, method: Any) -> None:
 
 @contextmanager
 def naming_own_method(name: str, kind: type, *, refuses: bool = False) -> Iterator[None]:
-    """Let what another package's method raises name it; this package's own methods' errors pass as they are.
+    """Add the method's name to errors of another package's method; errors of this package's pass unchanged.
 
-    An error of shieldfl says it in its message, any other one in a note, below its traceback. ``refuses``:
-    before anything runs, any other one is a ParameterError.
+    An error of shieldfl has it in its message, any other one in a note below its traceback. With ``refuses``,
+    before anything runs, any other one becomes a ParameterError.
     """
     try:
         yield
@@ -139,84 +139,86 @@ _IN_WORDS = {
 }
 
 _NO_SECRET = bytes(32)
-"""In the place of the secret of a client that only enrols."""
+"""Zero bytes instead of the shared secret of a client that only enrols."""
 
 
 class Method:
-    """What a method does in one federation: it makes the roles, and holds no key, model or changing state.
+    """A method in one federation: it makes the roles, and holds no key, model or changing state.
 
-    Every method's class is called with the method's name, its settings (None where it has none) and the plan.
-    Every class that is found by a name declares for itself its names, how its figures are to be read and what
-    the aggregator sees: what a base class says was said of another method.
+    A method's class is called with the method's name, its settings (None if it has none) and the plan. Each
+    class that is found by a name declares its names, how to read its figures and what the aggregator sees:
+    texts of a base class describe another method.
     """
 
     names: ClassVar[tuple[NamedMethod, ...]] = ()
-    """The names that it is found under, with what is said of each; a base class has none."""
+    """Names under which the method is found, with the facts of each; empty for a base class."""
     privacy_reading: PrivacyReading
-    """For whom, against whom and between which neighbours its epsilon is, if it has one.
+    """How to read the method's epsilon, if it has one: for whom, against whom, between which neighbours.
 
-    A class has the reading under its default settings; see ``reading_with``.
+    The class has the reading under its default settings; see ``reading_with``.
     """
     aggregator_sees: str
-    """What the aggregator can read, in words; on the class under its default settings."""
+    """What the aggregator can read, in words; the class has the text for its default settings."""
 
     weighs_all_alike: bool = False
-    """Whether clients count alike whatever their weights are."""
+    """Whether clients count alike, whatever their weights."""
     why_alike: str = ", whatever their weights"
-    """What is said of that where their weights differ."""
+    """End of the note that all clients count alike, which is made if weights may differ."""
     schemes: ClassVar[tuple[str, ...]] = ()
-    """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
+    """Encryptions that updates can have, by names in the registry; empty for a method without keys."""
     averages_all: ClassVar[bool] = True
-    """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
+    """Whether the result is the weighted mean of all updates, up to rounding, if no noise is added."""
     hides_all: bool = False
-    """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
+    """Whether clients send nothing but ciphertexts and the parts in :data:`PUBLIC_PARTS`."""
     clients_keep_nothing: ClassVar[bool] = False
-    """Whether what clients send in a round follows from the model that they get and their data alone.
+    """Whether what a client sends in a round follows from its data and the model that it gets alone.
 
-    Then it does not follow from which rounds they were in before. That is said of the method, whatever the
-    model keeps. Only then is there an epsilon against outsiders alone.
+    Then it does not depend on the client's earlier rounds. That describes the method, whatever the model
+    keeps. Only then is there an epsilon against outsiders alone.
     """
 
     scores: str | None = None
-    """What training must bring for each parameter, see ``StartingPoint.scores``, in rounds that ask."""
+    """Scores that training must compute in rounds that ask, see ``StartingPoint.scores``; None for none."""
     synthetic_demand: SyntheticDemand | None = None
-    """None where no round trains on synthetic data."""
+    """Synthetic data set that rounds train on; None if no round trains on synthetic data."""
     trained: Mask | None = None
-    """Those of the P parameters that training changes; None for all."""
+    """Which of the P parameters training changes; None for all."""
     buffer_factor: float = 1.0
-    """What buffers are multiplied by before they are encrypted, a power of two."""
+    """Factor of buffers before they are encrypted, a power of two."""
     interleaving: Fraction | None = None
-    """The share of the second of two kinds of rounds; None where all are alike."""
+    """Share of rounds of the second of two kinds; None if all rounds are alike."""
     delta: float = math.nan
-    """What its epsilon belongs to; NaN for a method without noise."""
+    """Delta of the method's epsilon; NaN for a method without noise."""
 
     clients_can_open: bool = False
-    """Whether each client can work the model out itself: no other role needs to know what a sum opened to."""
+    """Whether each client can compute the model itself, so that no other role needs to know opened sums."""
     needs_shared_secret: ClassVar[bool] = False
-    """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
+    """Whether clients and key authority share a secret, which the maker of the federation draws."""
 
     phases: tuple[Phase, ...]
-    """Every phase that a round may have, in order; settings may leave some of the class's out."""
+    """All phases that a round may have, in order; settings may omit some of the class's."""
     purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
-    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; none without keys."""
+    """Parameters of encryption by a sum's purpose, ``"update"`` among them; empty for a method without
+    keys."""
 
     shares_buffers: bool = True
-    """Whether the global model has the model's buffers; else each client keeps its own."""
+    """Whether the global model has the model's buffers; otherwise each client keeps its own."""
     client_kind: Callable[..., TrainingClient]
-    """Makes a client of method, context, index, weight and initial model."""
+    """Makes a client from method, context, index, weight and initial model."""
     aggregator_kind: Callable[..., CollectingAggregator]
-    """Makes the aggregator of method, context and weights."""
+    """Makes the aggregator from method, context and weights."""
     rule_kind: Callable[..., OpeningRule]
-    """Makes, of method, context and first model, what opened sums make of the model; None without keys."""
+    """Makes the rule for opened sums from method, context and first model; unset for a method without
+    keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         self.name = name
         self.plan = plan
         self.notes: list[str] = []
-        """What a reader of the results must know before the first round."""
+        """Remarks that a reader of the results needs before the first round."""
         self.own = settings
         self.own_settings = plain_settings(settings)
-        """Plain data, as a public set-up has them; none for a method without."""
+        """Settings as plain data, as in a public set-up; empty for a method without settings."""
         if self.weighs_all_alike and plan.most_weight > 1:
             self.notes.append(f"{name} weighs all clients alike{self.why_alike}")
 
@@ -245,7 +247,7 @@ class Method:
         return cls.privacy_reading
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return the deviation of the noise on each noised value of an update, without shares of a sum's."""
+        """Return the deviation of the noise on a noised value, without shares of a sum's noise."""
         return 0.0
 
     @classmethod
@@ -263,7 +265,7 @@ class Method:
 
     @cached_property
     def opener(self) -> str | None:
-        """Who opens sums, by the plan's name, whatever that left open; None for a method without keys."""
+        """The role that opens sums, also where the plan leaves it open; None for a method without keys."""
         if not self.purposes:
             return None
         if self.plan.opener == "aggregator" and self.aggregator_can_open:
@@ -277,7 +279,7 @@ class Method:
 
     @property
     def aggregator_opens(self) -> bool:
-        """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
+        """Whether the aggregator alone opens sums. It then has the model, and begins rounds with it."""
         return self.opener == "aggregator"
 
     @property
@@ -329,7 +331,7 @@ class Method:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """What follows from settings and plan and must be alike for all, as plain data: parameters' ids."""
+        """Facts that follow from settings and plan and must be alike for all roles: ids of parameters."""
         return {f"parameters for {purpose}": one.id.hex() for purpose, one in self.purposes.items()}
 
     @property
@@ -350,10 +352,10 @@ class Method:
         joint: JointKeys | None = None,
         make_pair: MakePair | None = None,
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
-        """Make the key authority, where the method has one, and what everybody else needs to know.
+        """Make the key authority, if the method has one, and the public set-up for all other roles.
 
-        ``store``, where clients enrol, is the path of a file to make for the authority's memory, which then
-        answers nobody twice. ``joint``: its part of several. ``make_pair``: an audit's.
+        ``store``, if clients enrol, is the path of a new file for the authority's memory, which then answers
+        nobody twice. ``joint`` is its part of several authorities. ``make_pair`` is for audits.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -383,7 +385,7 @@ class Method:
         shared_secret: bytes | None = None,
         store: str | PathLike[str] | None = None,
     ) -> AuthoritySteps:
-        """Make the key authority of a federation that was set up before, without keys: restore its state."""
+        """Make the key authority of an existing federation, without keys: restore its state afterwards."""
         initial = setup.check_model(initial)
         if not self.purposes:
             raise ParameterError(f"{self.name} has no key authority")
@@ -398,9 +400,9 @@ class Method:
         joint: JointKeys | None = None,
         make_pair: MakePair | None = None,
     ) -> RoundSigner:
-        """Return keys of rounds, or, where clients enrol, what is shared with them.
+        """Return the keys of rounds or, if clients enrol, those that are shared with them.
 
-        New ones without a ``check``.
+        Without a ``check`` they are new.
         """
         from shieldfl.authority.round_keys import RoundKeys, SessionKeys  # hold secrets: only here
 
@@ -464,9 +466,9 @@ class Method:
         threads: int | None = None,
         shared_secret: bytes | None = None,
     ) -> TrainingClient:
-        """Make the client of this index, which counts so much. It knows no other client's weight.
+        """Make the client of this index and weight. It knows no other client's weight.
 
-        Where clients open sums and share a secret, but none is given, it derives from what the client is
+        If clients open sums and share a secret, but none is given, the secret derives from what the client is
         granted: this one only enrols, and :meth:`granted_client_steps` makes the one that takes part. Raises
         ParameterError, KeyMismatchError for another model.
         """
@@ -513,7 +515,7 @@ class Method:
         initial: GlobalModel | None = None,
         threads: int | None = None,
     ) -> CollectingAggregator:
-        """Make the aggregator for clients that count so much; ``initial`` where it holds the model."""
+        """Make the aggregator for clients of these weights; ``initial`` is for one that holds the model."""
         if initial is not None:
             initial = setup.check_model(initial)
         known = tuple(map(self.plan.weight, checked_weights(weights, self.plan.clients)))
@@ -577,21 +579,21 @@ class Method:
         return Account(self.notes, self.delta)
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Return the phases of a round from this model, with which what was agreed on before travels."""
+        """Return the phases of a round from this model, beside which earlier agreements travel."""
         return self.phases
 
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         return self._with_opened(self.phases_of(model, round_number))
 
     def message_for(self, client: int, message: Message) -> Message:
-        """Return what this client gets of the last phase's answer, or of an earlier one: here all of it."""
+        """Return what this client gets of a message: here all of it."""
         return message
 
     def has_model(self, client: int, message: Message) -> bool:
         return True
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the method's settings as plain data, for reports, with what the clients' weights come to."""
+        """Return the method's settings as plain data, for reports, with the clients' weights."""
         stated: dict[str, Any] = {} if self.own is None else asdict(self.own)
         if self.purposes:
             stated["bytes_per_encrypted_value"] = self.purposes["update"].bytes_per_value
@@ -599,13 +601,13 @@ class Method:
 
 
 class EmbeddedRoles:
-    """Sets a federation up.
+    """All roles of a federation, in one process.
 
-    The authority's set-up is passed to the other roles as the bytes that it would be.
+    The other roles get the authority's set-up as bytes, as they would elsewhere.
 
-    ``shared_secret``, of clients and key authority, is drawn where it is None. ``kept`` is what :meth:`parts`
-    returned in another process, and the key: the roles go on where they stood there. ``together`` is what
-    clients that open sums share of it; None for each to do all of it.
+    ``shared_secret``, of clients and key authority, is drawn if it is None. ``kept`` is what :meth:`parts`
+    returned in another process, with the key: the roles continue from there. ``together`` has the work that
+    clients which open sums share; with None each does all of it.
     """
 
     def __init__(

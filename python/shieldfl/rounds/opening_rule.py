@@ -1,7 +1,7 @@
 """A checked total makes the next model: what methods do with opened sums, and who opens them.
 
-Where the key authority does not open itself, each client does by its answers to lists, or the aggregator
-alone. Of what was answered before, nothing is answered in another way.
+If the key authority does not open sums itself, each client opens them by its answers to lists of
+participants, or the aggregator alone does. What was answered once is never answered in another way.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from shieldfl.authority.round_keys import RoundSigner
 
 HISTORY = "earlier answers"
-"""The part with the digest of all answers so far, in rounds' first messages, requests and rounds' ends."""
+"""Name of the part with the digest of all answers so far, in first messages, requests and rounds' ends."""
 HISTORY_BYTES = _DIGEST_BYTES = 32
 
 ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered phase"
-"""Parts of an answer, which clients get beside the phase's result."""
+"""Names of the parts of an authority's answer, which clients get beside the phase's result."""
 
 TOTAL = "total"
 MISSED = "missed round "
-"""What the names of parts begin with that are the ends of rounds that a client was not in."""
+"""Prefix of the names of parts that hold the ends of rounds that a client was not in."""
 
 
 def newest_answer(phase: str) -> str:
@@ -61,7 +61,7 @@ def beside_total(result: Message) -> bytes:
 
 
 def sum_request(parameters: SchemeParameters[Any], result: Message, history: bytes | None) -> Message:
-    """Return what asks for what opens a total, bound to all of the phase's result and to the history."""
+    """Return the request for what opens a total, bound to all of the phase's result and to the history."""
     total = scheme_of(parameters).Total.from_bytes(result[TOTAL])
     follows = {} if history is None else {HISTORY: history}
     bound = beside_total(Message({**result, **follows}))
@@ -78,9 +78,9 @@ def missed_parts(message: Message, read: Callable[[Part], Message]) -> tuple[Mes
 class Replies:
     """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
 
-    A second reply to other words would be fresh noise on the same values, or another sum of the same round.
-    The last request of each phase is kept whole: to hash megabytes takes about as long as to open what is in
-    them. Whoever asks holds the role's lock from :meth:`given` to :meth:`keep`.
+    A second reply, to another request, would be fresh noise on the same values, or another sum of the same
+    round. The last request of each phase is kept whole: to hash its megabytes would take about as long as to
+    open their content. The caller holds the role's lock from :meth:`given` to :meth:`keep`.
     """
 
     changes: ClassVar = {"_given": dict[str, tuple[int, Message | None, Message]], "_over": int}
@@ -92,7 +92,7 @@ class Replies:
         self._over = -1
 
     def check(self, newest: Mapping[str, int]) -> None:
-        """Raise WireFormatError for replies of other phases, or of later rounds than each one's."""
+        """Raise WireFormatError for replies of phases that ``newest`` lacks, or of later rounds."""
         refuse_unless(self._given.keys() <= newest.keys())
         refuse_unless(all(number <= newest[phase] for phase, (number, _, _) in self._given.items()))
 
@@ -102,12 +102,12 @@ class Replies:
         return number, reply
 
     def forget(self) -> None:
-        """Forget what was replied so far: it is refused to whoever asks again, as another reply would be."""
+        """Forget the replies so far: asked for again, they are refused, as another reply would be."""
         self._over = max((number for number, _, _ in self._given.values()), default=self._over)
         self._given = {phase: (number, None, Message()) for phase, (number, _, _) in self._given.items()}
 
     def given(self, phase: str, round_number: int, request: Message | None) -> Message | None:
-        """Return the reply that this request got; None where it is to be made, and given to :meth:`keep`.
+        """Return the reply that this request got; None if it has to be made and given to :meth:`keep`.
 
         Raises PolicyError.
         """
@@ -128,7 +128,7 @@ class Replies:
 
     @contextmanager
     def undone_unless_kept(self, phase: str, round_number: int, owner: object) -> Iterator[None]:
-        """Put the owner's attributes back to what they were if an error comes before this reply is kept."""
+        """Restore the owner's attributes if an error comes before this reply is kept."""
         before = vars(owner).copy()
         try:
             yield
@@ -140,7 +140,7 @@ class Replies:
 
 
 class RoundSums:
-    """The sums of one purpose in one round, as a rule asks for them: each is told of as it is opened."""
+    """The sums of one purpose in one round, opened as a rule asks for them; each opening is recorded."""
 
     def __init__(
         self, role: Reporter, keys: RoundSigner | GrantedKeys, number: int, purpose: str | None
@@ -163,7 +163,7 @@ class RoundSums:
             raise PolicyError(f"round {self._number} does not run: have the key authority begin it")
 
     def note(self, text: str, subject: str | None = None) -> None:
-        """Tell a remark; a later one on the same subject takes its place."""
+        """Record a remark; a later one on the same subject replaces it."""
         self._role.note(Note(text) if subject is None else Note(text, subject, self._number))
 
     def _opener(self) -> TotalOpener[Any]:
@@ -172,14 +172,14 @@ class RoundSums:
 
     @contextmanager
     def opening(self, total: SchemeTotal) -> Iterator[TotalOpener[Any]]:
-        """Yield what opens a total, of clients that were invited; whether it did is told afterwards."""
+        """Yield the opener of a total of invited clients; record afterwards whether it opened the total."""
         opener = self._opener()
         if total.named_clients:
             self._role.check_list(self._number, total.named_clients)
         try:
             yield opener
         finally:
-            # Also where what comes of it is refused, and once more where it is opened again: rounds are
+            # Also if the rule refuses the result, and once more if the total is opened again: rounds are
             # counted.
             event = self._role.opened_event
             if event and self._purpose == "update" and total.count and opener.has_opened(total):
@@ -190,7 +190,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
     """How a method's opened sums move its model. It holds what they move, and no key."""
 
     changes: ClassVar[Mapping[str, Any]] = {}
-    """What answers change of it, see :mod:`shieldfl.stateful`."""
+    """Types of the attributes that answers change, by name; see :mod:`shieldfl.stateful`."""
 
     def __init__(self, context: RoleContext) -> None:
         self.context = context
@@ -205,7 +205,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
-        """Return the answer to a phase, by what its totals open to. Where it raises, nothing has changed."""
+        """Return the answer to a phase, from what its totals open to. If it raises, nothing has changed."""
 
     def round_of(self, phase: str, message: Message) -> int:
         return message.number("round")
@@ -218,11 +218,11 @@ class OpeningRule(metaclass=abc.ABCMeta):
         return {None: digest_of_parts(model)}
 
     def next_model(self, newest: Message | None) -> Message:
-        """Return what the next round starts from, where this was the last answer; None before the first."""
+        """Return what the next round starts from, given the last answer; None before the first."""
         return self.first_model() if newest is None else newest
 
     def replace_model(self, model: GlobalModel, newest: Message) -> None:
-        """Go on from another model than ``newest``."""
+        """Continue from another model than ``newest``."""
         raise ParameterError(
             "rounds of this method start from more than a model's numbers, so that no server's optimiser can "
             "step in between: take FedAvg, or a method such as full-he"
@@ -265,7 +265,7 @@ class RoundOpener:
     ) -> Message:
         """Turn the aggregator's result into the answer to the clients; a repeated message gets it again.
 
-        Where it raises, nothing has changed, but for what was opened.
+        If it raises, nothing has changed, except what was opened.
         """
         # Under another name an answer would not count as the round's: another could follow, and so could
         # another model.
@@ -286,13 +286,13 @@ class RoundOpener:
         return reply
 
     def standing(self) -> dict[str, Any]:
-        """Return what decides, beside keys, what a message is answered with: values that no step changes."""
+        """Return what decides answers beside keys: the rule's attributes, whose values no step alters."""
         return {name: getattr(self.rule, name) for name in changes_of(type(self.rule))}
 
     def repeat(
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]
     ) -> None:
-        """Take what another object answered that stood where this one stands, and where it came to by it."""
+        """Take over the answer of another object that was in the same state, and its state afterwards."""
         if self.replies.given(phase, round_number, message) is None:
             with self.replies.undone_unless_kept(phase, round_number, self.rule):
                 for name, value in standing.items():
@@ -320,7 +320,7 @@ class AggregatorOpening:
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
 
     def open(self, phase: str, purpose: str, result: Message, answer: Message) -> Message:
-        """Open a phase's total, or what is open again, and return what an authority would have answered."""
+        """Open a phase's total, also again, and return what an authority that opens would have answered."""
         number = answer.number(ANSWERED_ROUND)
         if answer[ANSWERED_PHASE] != phase.encode():
             raise PolicyError(f"this is no answer to phase {phase!r}: nothing was opened")
@@ -340,7 +340,7 @@ class AggregatorOpening:
 
 
 class ClientOpening:
-    """Opens rounds' totals in turn, and refuses to go on from another history than the authority signed."""
+    """Opens rounds' totals in order, and refuses a history other than the one that the authority signed."""
 
     changes: ClassVar = {
         "keys": GrantedKeys,
@@ -361,7 +361,7 @@ class ClientOpening:
         self._told: Message | None = None
         self._told_in = 0
         self._spoiled: dict[str, int] = {}
-        """By phase, the newest round whose answered total opened to nothing usable: the model stayed."""
+        """Newest round whose answered total opened to nothing usable, by phase; the model then stayed."""
 
     def check_changed(self) -> None:
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
@@ -385,13 +385,13 @@ class ClientOpening:
         return model
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that were missed; older ones than the newest change nothing."""
+        """Open the ends of missed rounds; ends that are older than the newest opened one change nothing."""
         for end in missed:
             if self._is_past(end):
                 continue
             told = self.role.pending()
             self.open(end)
-            self.role.take_back(told)  # was told by those that were in the round
+            self.role.take_back(told)  # clients in the round have reported it
 
     def _is_past(self, end: Message) -> bool:
         if ANSWER not in end:
@@ -403,11 +403,11 @@ class ClientOpening:
         return number < self.opener.replies.newest(name)[0] or number <= self.newest_spoiled(name)
 
     def open(self, message: Message, phase: str | None = None) -> Message | None:
-        """Open a phase's total and return what an authority would have answered, also again.
+        """Open a phase's total and return what an authority that opens would have answered, also again.
 
-        None for a total that the authority has answered and that opens to nothing which can be used: a client
-        has altered its own part of it. It is the same for all clients; so all go on, with the model that they
-        had. ``phase`` is needed where it opens no total. Raises KeyMismatchError, WireFormatError,
+        Returns None for a total that the authority has answered and that opens to nothing usable: a client
+        has altered its own part of it. That is the same for all clients, so all continue with the model that
+        they had. ``phase`` is needed if it opens no total. Raises KeyMismatchError, WireFormatError,
         PolicyError; then nothing has changed.
         """
         if ANSWER not in message:
@@ -421,8 +421,8 @@ class ClientOpening:
         result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
         check = self.keys.check
         if len(check.identity.members) > 1:
-            # By each of several authorities: what one of them tells one client alone, another one does not
-            # sign.
+            # Signed by each of several authorities: if one of them tells a single client something else,
+            # the others do not sign it.
             check.check_answer(
                 Message({part: message[part] for part in message.keys() & _SIGNED}), number, name
             )
@@ -472,9 +472,7 @@ class ClientOpening:
     def _answered_request(
         self, number: int, purpose: str, result: Message, answer: Part, bound: bytes
     ) -> bytes | None:
-        """Return what a total was asked for with, where the authority has answered for this very total.
-
-        Else None.
+        """Return the request for a total if the authority has answered for this very total, else None.
 
         Round and purpose are not bound: under another number one client alone would skip a sum.
         """
@@ -488,7 +486,7 @@ class ClientOpening:
             return None
 
     def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
-        """Open a total that another phase follows, or an earlier round's: return what is told of it."""
+        """Open a total that another phase follows, or take an earlier round's; return what is told of it."""
         if message is None and phase not in self._context.answered_once:
             raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
         told = self.opener.replies.newest(phase)[1] if message is None else self.open(message, phase)
@@ -498,9 +496,9 @@ class ClientOpening:
         return told
 
     def goes_on(self, round_number: int, answer: Message) -> Message:
-        """Return what a round opened before a phase.
+        """Return what the round's sum opened to, before the phase that needs it.
 
-        Raises PolicyError where another thing is gone on with.
+        Raises PolicyError if the round continues with something else.
         """
         if self._told is None or (self._told_in, self._told) != (round_number, answer):
             raise PolicyError(
@@ -513,34 +511,34 @@ class ClientOpening:
 @dataclass
 class _Opened:
     message: Message
-    """All that this client was sent, or another one that was sent the same."""
+    """Message that the client was sent, or an equal one that another client was sent."""
     keys: GrantedKeys
     before: Mapping[str, Any]
-    """Where its opener stood."""
+    """State of the client's opener before it opened the total."""
     result: Message
-    """What the opener was asked."""
+    """The phase's result, which the opener answered."""
     answer: Message
     request: bytes
     after: Mapping[str, Any]
     remarks: tuple[Note, ...]
     seconds: float
     clients: int = 0
-    """That have it."""
+    """Number of clients that have it."""
 
 
 class OpenedTogether:
-    """The totals that some clients of a federation have opened, and others have not come to yet.
+    """Totals that some clients of a federation have opened, and others have yet to open.
 
-    A client gets a result only if its own work would come to the same: it was sent the same bytes after the
-    same sums, its opener stands where the first one's stood, and it was granted the same by the authority.
+    A client gets a result only if its own work would give the same: it was sent the same bytes after the same
+    sums, its opener is in the state that the first one's was in, and the authority granted it the same.
     """
 
     def __init__(self, clients: int) -> None:
         self._clients = clients
         self._known: dict[bytes, _Opened] = {}
-        """By the history of the sums before."""
+        """Opened totals, by the history of the sums before."""
         self._read: WeakValueDictionary[int, Message] = WeakValueDictionary()
-        """What ends of rounds were read to, by the object that each is, as long as somebody has it."""
+        """Messages read from ends of rounds, by the end's ``id``, as long as a message is in use."""
         self._saved = 0.0
 
     def read(self, end: Part) -> Message:
@@ -558,14 +556,14 @@ class OpenedTogether:
         return message
 
     def take_saved(self) -> float:
-        """Return the seconds since the last call that clients alone would have taken beyond those it took."""
+        """Return the seconds saved since the last call: what clients alone would have taken in addition."""
         saved, self._saved = self._saved, 0.0
         return saved
 
     def found(
         self, history: bytes, message: Message, phase: str, round_number: int, opening: ClientOpening
     ) -> _Opened | None:
-        """Return what a client's total opens to where another has opened the same, as it then has, too."""
+        """Return what a total opens to if another client has opened the same; then this one has it, too."""
         start = time.perf_counter()
         opener, known = opening.opener, self._known.get(history)
         if (

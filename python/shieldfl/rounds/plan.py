@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 OPENED = "opened"
-"""The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
+"""Name of the phase in which clients tell the aggregator what it must know of a sum that they have opened."""
 
 
 @dataclass(frozen=True)
@@ -48,36 +48,36 @@ class Phase:
 
     name: str
     answered_by_authority: bool
-    """Whether the aggregator's message goes to the key authority, whose answer the clients get."""
+    """Whether the aggregator's message goes to the key authority, which answers it."""
     opens: str | None = "update"
-    """The purpose of the total that the authority's answer comes of; None where it opens none."""
+    """Purpose of the total that the authority's answer opens; None for a phase that opens none."""
     signs_answer: bool = True
-    """Whether the authority then signs its answer, and nobody goes on with another one.
+    """Whether the authority signs its answer, so that no role continues from another one.
 
-    It does not so sign the last phase's answer, which is signed as the next round's model, nor answers where
-    the method itself tells a true one from others.
+    It does not sign the last phase's answer so: that is signed as the next round's model. Nor does it sign
+    answers that the method itself can tell from false ones.
     """
     once: bool = False
-    """Whether one total is opened in the whole run.
+    """Whether only one total of this phase is opened in the whole run.
 
-    What clients send in it would be the same in a later round, so that two sums, of which one lacks a client,
-    would tell what that one sent.
+    In a later round clients would send the same. Two sums, one of them without a client, would tell what that
+    client sent.
     """
 
 
 TELL_OPENED = Phase(OPENED, answered_by_authority=False, opens=None)
-"""Behind a phase whose total clients open, before another: they tell the aggregator what it must know."""
+"""Phase after one whose total clients open, before the next: they tell the aggregator what it must know."""
 
 
 @dataclass(frozen=True)
 class SyntheticDemand:
-    """What synthetic data set a method's rounds train on, if nobody brings one."""
+    """The synthetic data set that a method's rounds train on, if the caller gives none."""
 
     epsilon: float
-    """What it may cost the real data."""
+    """Largest epsilon that the data set may cost the real data, together with ``delta``."""
     delta: float
     samples: int | None
-    """For all clients together; None for as many as there are real ones."""
+    """Number of samples of all clients together; None for as many as there are real ones."""
 
 
 _Size = Annotated[int, Meta(ge=1)]
@@ -92,14 +92,14 @@ Opener = Annotated[
         "enrol, else the authority."
     ),
 ]
-"""Who opens sums."""
+"""The role that opens sums; None for clients if they enrol, otherwise the key authority."""
 
 
 @dataclass(frozen=True)
 class FederationPlan(Settings):
     """Sizes and policies that every role knows.
 
-    Raises ParameterError where they contradict each other too.
+    Raises ParameterError for values out of range, and for values that contradict each other.
     """
 
     clients: Count
@@ -179,12 +179,10 @@ class FederationPlan(Settings):
 
     @classmethod
     def for_weights(cls, weights: Sequence[int] | None, *, clients: int, **others: Any) -> FederationPlan:
-        """Return the plan for clients of these weights, None for all alike.
+        """Return the plan for clients of these weights; with None all count alike.
 
-        The other arguments are its fields.
-
-        Raises ParameterError for another number of weights, or one that is no whole number from 1 to 2^32 -
-        1.
+        The other arguments are its fields. Raises ParameterError for another number of weights, and for a
+        weight that is no whole number from 1 to 2**32 - 1.
         """
         known = checked_weights(weights, clients)
         return cls(clients=clients, most_weight=max(known), mean_weight=sum(known) / len(known), **others)
@@ -215,7 +213,7 @@ class FederationPlan(Settings):
 
 
 def checked_weights(weights: Sequence[int] | None, clients: int) -> tuple[int, ...]:
-    """Return a weight for each client, 1 where all count alike.
+    """Return a weight for each client, 1 if ``weights`` is None.
 
     Raises ParameterError as ``for_weights`` does.
     """
@@ -233,29 +231,26 @@ def stated_weights(weights: Sequence[int]) -> str | list[int]:
 
 @dataclass(frozen=True)
 class RoleContext:
-    """Public knowledge: no role gets a secret, or another client's weight, by it."""
+    """What a role knows of the federation: all public, without secrets or other clients' weights."""
 
     plan: FederationPlan
     keys: RoundKeyCheck
-    """Tells the public keys that a round brings from others."""
+    """Checks that public keys in a round's messages are the key authority's for that round."""
     most_weight: int
-    """The largest that a client counts; 1 where the method weighs all alike."""
+    """Largest weight of a client; 1 if the method weighs all clients alike."""
     phases: tuple[str, ...]
-    """The names of every phase that a round may have."""
+    """Names of all phases that a round may have, in order."""
     answered: Mapping[str, str | None]
-    """Of these, those whose answer is the key authority's, or comes of it.
-
-    For what purpose they open a total.
-    """
+    """Purpose of the opened total, by a phase that the key authority answers; None if that opens none."""
     signed: tuple[str, ...]
     scores: str | None
-    """What training brings in all rounds, see ``StartingPoint.scores``; None if rounds differ, or nothing."""
+    """Scores of training in all rounds, see ``StartingPoint.scores``; None for none, or if rounds differ."""
     threads: int | None
     clients_open: bool
     aggregator_opens: bool
     buffer_factor: float
     answered_once: tuple[str, ...]
-    """The phases of which the key authority answers one total in the whole run."""
+    """Phases of which the key authority answers a single total in the whole run."""
 
     def __post_init__(self) -> None:
         as_threads(self.threads)
@@ -272,7 +267,7 @@ class RoleContext:
             )
 
     def check_answer(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Raise unless the answer that a phase begins with is what the authority signed, where it signs."""
+        """Raise unless the authority signed the answer that a phase begins with, if it signs such answers."""
         before = self.phase_before(phase)
         if answer is not None and before is not None and before in self.signed:
             self.keys.check_answer(answer, round_number, before)
@@ -289,7 +284,7 @@ class RoleContext:
         return "open" if phase == self.phases[-1] else "negotiate"
 
     def check_round(self, round_number: int, answered: int = 0) -> None:
-        """Raise PolicyError for a round that the plan does not have, or before the last that was answered."""
+        """Raise PolicyError for a round that the plan does not have, and for one not after ``answered``."""
         if not 1 <= round_number <= self.plan.rounds:
             raise PolicyError(f"round {round_number} is none of the plan's {self.plan.rounds:,}")
         if round_number <= answered:
@@ -312,30 +307,30 @@ def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
 class PublicSetup:
     """Everything that clients and aggregator need to know; nothing of it is secret.
 
-    Everybody but who made it has it from :meth:`from_bytes`.
+    All roles except its maker read it with :meth:`from_bytes`.
     """
 
     method: str
     settings: Mapping[str, Any]
     plan: FederationPlan
     initial_digest: bytes
-    """Of the model before the first round, see :attr:`GlobalModel.digest`: 32 bytes."""
+    """SHA-256 of the model before the first round, see :attr:`GlobalModel.digest`: 32 bytes."""
     session: bytes
-    """Of this federation alone: 16 random bytes."""
+    """Identifier of this federation alone: 16 random bytes."""
     verifying_key: bytes = b""
-    """The key authority's Ed25519 public key, 32 bytes, or those of several, one after the other.
+    """The key authority's Ed25519 public key, 32 bytes; those of several authorities one after the other.
 
-    It is empty for a method without keys.
+    Empty for a method without keys.
     """
     enrolment_key: bytes = b""
-    """Clients seal to it what they will share with the key authority, 1,216 bytes for each.
+    """Public key, 1,216 bytes for each key authority, to which clients seal what they will share with it.
 
-    It is empty where they share nothing.
+    Empty if they share none.
     """
     derived: Mapping[str, Any] = field(default_factory=dict)
-    """What follows from settings and plan, as who made the set-up found: plain data.
+    """Facts that follow from settings and plan, as the maker of the set-up computed them: plain data.
 
-    Everybody works it out again.
+    Every role computes them again and compares.
     """
     format: Literal["shieldfl public set-up 4"] = "shieldfl public set-up 4"
 
@@ -360,9 +355,10 @@ class PublicSetup:
 
     @classmethod
     def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
-        """Read what :meth:`to_bytes` wrote, of the digest ``pinned`` on a channel that tells its origin.
+        """Read what :meth:`to_bytes` wrote; ``pinned`` is its digest, from a channel that proves its origin.
 
-        Who sends another set-up decides under whose keys updates are encrypted, and in how small a sum.
+        The sender of another set-up would decide under whose keys updates are encrypted, and in how small a
+        sum.
         """
         frame = bytes(frame_buffer(data))
         if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):
@@ -374,7 +370,7 @@ class PublicSetup:
 
     @classmethod
     def trusted(cls, frame: bytes) -> PublicSetup:
-        """Read a set-up whose origin was proved otherwise: by a signature, or since it is one's own."""
+        """Read a set-up whose origin was proved otherwise: by a signature, or because the reader made it."""
         try:
             setup = msgspec.json.decode(frame, type=cls)
             spelled = setup.to_bytes()
@@ -399,7 +395,7 @@ class PublicSetup:
         if (name, dict(settings), plan) != (self.method, dict(self.settings), self.plan):
             raise ParameterError("the public set-up is of another method, plan or settings")
         if dict(derived) != dict(self.derived):
-            # By names of one's own alone: the other side chose the others.
+            # Only names of this build: the other side chose the others.
             other = [fact for fact in derived if self.derived.get(fact) != derived[fact]] or ["facts"]
             raise ParameterError(
                 f"whoever made the public set-up comes to other {' and '.join(other)} than this build does "
@@ -422,13 +418,13 @@ class GlobalModel:
     """Float32 parameters (P,) and shared float buffers (B,); B is 0 where buffers stay local."""
 
     parts: ClassVar = frozenset(("parameters", "buffers"))
-    """The names of its parts in a message."""
+    """Names of the model's parts in a message."""
 
     parameters: FloatVector
     buffers: FloatVector
 
     def kept(self) -> GlobalModel:
-        """Return a model of these numbers that its maker cannot change any more: itself, if it is one."""
+        """Return a model of the same numbers that its maker cannot change: itself, if it already is one."""
         if type(_owner(self.parameters)) is type(_owner(self.buffers)) is bytes:
             return self
         vectors = (self.parameters, self.buffers)
@@ -436,7 +432,10 @@ class GlobalModel:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the numbers, 32 bytes; taken once, so it is for a model that is :meth:`kept`."""
+        """SHA-256 of the numbers, 32 bytes.
+
+        It is computed once, so the model must be one that is :meth:`kept`.
+        """
         digest = hashlib.sha256(b"shieldfl initial model 1\0")
         for vector in (self.parameters, self.buffers):
             digest.update(vector.size.to_bytes(8, "little"))
@@ -448,9 +447,9 @@ class GlobalModel:
         return all(one.shape == two.shape and bool(np.isfinite(one).all()) for one, two in pairs)
 
     def kept_in_place_of(self, other: GlobalModel) -> GlobalModel:
-        """Return it as roles keep it, to go on from in place of another.
+        """Return the model as roles keep it, to continue from instead of another.
 
-        Raises ParameterError unless it is like it.
+        Raises ParameterError for other sizes than that one's, and for NaN or infinity.
         """
         if not self.is_like(other):
             raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
@@ -493,7 +492,7 @@ def _owner(array: NDArray[Any]) -> object:
 
 
 def _bytes_of(vector: FloatVector) -> bytes:
-    """Return a vector's bytes: those that it was made of, where it is all of them."""
+    """Return a vector's bytes, without a copy if it is a view of all bytes of a bytes object."""
     owner = _owner(vector)
     if type(owner) is bytes and len(owner) == vector.nbytes and vector.flags.c_contiguous:
         return owner

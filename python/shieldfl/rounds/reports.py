@@ -1,4 +1,4 @@
-"""What roles report of a round, and what a run comes to by that: privacy spent, remarks, seconds by stage."""
+"""What roles report of a round, and a run's sums: privacy spent, remarks, seconds by stage."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from shieldfl.stateful import (
 
 @dataclass(frozen=True)
 class Disclosure:
-    """Which of a model's P parameters left a client, and protected how.
+    """Which of a model's P parameters left a client, and how they were protected.
 
-    The three masks are of P positions and disjoint; what is in none of them stayed with the client.
+    The three masks have P positions and are disjoint; parameters in none of them stayed with the client.
     """
 
     encrypted: Mask
@@ -61,12 +61,12 @@ class Disclosure:
     synthetic: bool = False
     """Whether the values come from training on synthetic data alone.
 
-    They then tell no more than those data and the model that it began with.
+    They then tell no more than those data and the model that training started from.
     """
     noise: Noise | None = None
-    """Of the noised values, the noise that is charged for; None for none, or where no proof covers it."""
+    """Noise of the noised values that is charged; None if there is none, or if no proof covers it."""
     encrypts_noised: bool = False
-    """Whether the encrypted parameters have that noise too; where it is None, a share of their sum's."""
+    """Whether encrypted parameters have ``noise`` too or, if that is None, a share of their sum's noise."""
 
     @classmethod
     def of_nothing(cls, size: int) -> Disclosure:
@@ -123,21 +123,21 @@ class Disclosure:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark for whoever reads the results; said twice, it stands there once."""
+    """A remark for readers of the results; a repeated one appears once."""
 
     text: str
     subject: str | None = None
-    """A later note on the same subject takes its place; None where there is no other."""
+    """Subject of the note; a later note on it replaces this one. None if no other note does."""
     round: int = 0
-    """That it tells of: one of an earlier round, which comes late, takes nobody's place."""
+    """Round of the note. A late note of an earlier round replaces no other."""
     counts: tuple[int, int] | None = None
-    """How many were affected, of how many: added up over roles and rounds, "3 of 1,024" before the text."""
+    """Numbers of affected ones and of all. Roles and rounds are added up, as "3 of 1,024" before the text."""
 
 
 @dataclass(frozen=True)
 class Report:
     events: tuple[PrivacyEvent, ...] = ()
-    """What has left it, or was opened by it, in that order."""
+    """Events of what left the role, or was opened by it, in order of time."""
     notes: tuple[Note, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -155,9 +155,9 @@ def named(told: Iterable[PrivacyEvent | Note]) -> list[tuple[str, Any]]:
 
 
 def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any] = _EVENTS) -> list[Any]:
-    """Return what :func:`named` was given, from plain data.
+    """Return the events and notes that :func:`named` was given, from plain data.
 
-    Raises WireFormatError for what is of none of the kinds.
+    Raises WireFormatError for an unknown kind.
     """
     try:
         return [msgspec.convert(fields, type=kinds[kind]) for kind, fields in named]
@@ -166,21 +166,21 @@ def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any] = _EVENTS
 
 
 class Reporter:
-    """Base of roles: what was not reported yet, and a state with which a new object goes on in its place.
+    """Base of roles: what was not reported yet, and a state from which a new object continues.
 
-    A state holds what the object has changed since it was made; who restores it has made an object of the
-    same role first, from the same public set-up. It is as secret as what the role holds. It cannot tell that
-    it is an old one. Keep the newest alone, written down before what a step returned is sent: a client that
-    goes back to an older one and trains anew answers a round twice, with other data, and a key authority that
-    does opens a second total of one round.
+    A state holds what the object has changed since it was made. To restore it, first make an object of the
+    same role from the same public set-up. A state is as secret as what the role holds, and cannot tell that
+    it is old. Keep only the newest, and write it down before you send what a step returned. A client that
+    returns to an older state and trains anew answers a round twice, with other data. A key authority that
+    returns to one opens a second total of a round.
     """
 
     changes: ClassVar[Mapping[str, object]] = {"_untold": list[tuple[str, Any]]}
 
     needs_sealing: bool = False
-    """Whether a state holds secret keys, and is given under a key alone."""
+    """Whether a state holds secret keys, so that it is only given sealed under a key."""
     opened_event: ClassVar[type[OpenedSum] | type[ReadSum] | None] = None
-    """What it tells where it opens a sum; None where the authority tells it, for all clients."""
+    """Event that the role records when it opens a sum; None if the authority records it, for all clients."""
 
     def __init__(self) -> None:
         self.clock = StageClock()
@@ -224,7 +224,7 @@ class Reporter:
     def bind(
         self, setup_digest: bytes, role: str, positions: int, shared_secret: bytes | None = None
     ) -> None:
-        """Say whose states the object's are; no mask in a state has more than so many ``positions``."""
+        """Bind the object's states to set-up and role; no mask in a state is of more than ``positions``."""
         self._positions = positions
         self._owner = setup_digest + hmac.digest(shared_secret or b"", role.encode(), "sha256")
 
@@ -236,10 +236,10 @@ class Reporter:
             return pack_state(self._bound(), encode_record(self.changed(), self.clock.seconds()), key)
 
     def restore(self, state: Buffer, key: bytes | None = None) -> None:
-        """Go on where an object of the same set-up, role, index and weights gave this state.
+        """Continue from a state that an object of the same set-up, role, index and weights gave.
 
-        Raises KeyMismatchError, WireFormatError, ParameterError for a key that is missing or too many,
-        DataError for an authority's store that is an old copy or in use. Then nothing has changed.
+        Raises KeyMismatchError, WireFormatError, ParameterError for a missing or needless key, DataError for
+        an authority's store that is an old copy or in use. Then nothing has changed.
         """
         with self._lock:
             content = unpack_state(self._bound(), state, key)
@@ -255,7 +255,7 @@ class Reporter:
             self.clock.add(seconds)
 
     def go_on_from(self, other: Reporter) -> None:
-        """Take what another object of this kind changed, whoever's states it gives: it is not used again."""
+        """Take over what another object of this kind changed, of any owner; do not use that object again."""
         with self._lock:
             record = encode_record(other.changed(), {})
             try:
@@ -292,7 +292,7 @@ class Reporter:
         self._notes.append(note)
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
-        """Raise PolicyError for a total of clients that were not invited: the authority alone looks at it."""
+        """Raise PolicyError for a total of clients that were not invited: only the authority checks it."""
 
 
 _State = msgspec.defstruct(
@@ -310,8 +310,8 @@ _State = msgspec.defstruct(
 class Account:
     """Adds up reports.
 
-    ``per_draw`` is what every client is charged for each draw of clients, None where what they send is
-    charged alone; ``target_epsilon`` what the noise may be charged in all.
+    ``per_draw`` is the noise that every client is charged for each draw of clients; None if only uploads are
+    charged. ``target_epsilon`` is the most that all noise may be charged.
     """
 
     def __init__(
@@ -363,9 +363,9 @@ class Account:
             self._remarks[subject] = note.text
 
     def charge_draw(self, participants: int, drawn_from: int | None = None) -> None:
-        """Count a draw of clients, of ``drawn_from``, also one that was too small and is drawn again.
+        """Count a draw of clients out of ``drawn_from``, also one that was too small and is repeated.
 
-        Raises PolicyError, and counts nothing, when a target epsilon would be exceeded.
+        Raises PolicyError, and counts nothing, if a target epsilon would be exceeded.
         """
         draw = ClientsDrawn(participants, self._per_draw, drawn_from)
         if self._target_epsilon is not None:
@@ -414,7 +414,7 @@ class Account:
         )
 
     def restore(self, state: bytes | memoryview) -> None:
-        """Go on where another account, made with the same arguments, stood.
+        """Continue from the state of another account that was made with the same arguments.
 
         Raises WireFormatError, ParameterError.
         """

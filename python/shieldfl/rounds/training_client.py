@@ -1,4 +1,4 @@
-"""A client: what it enrols by and may open, and its side of a round, in which it sends each message once."""
+"""A client: its enrolment, the sums that it may open, and its side of a round, with each message once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shieldfl.stateful import refuse_unless
 __all__ = ["PUBLIC_PARTS", "TrainingClient", "check_invited"]
 
 PUBLIC_PARTS = ("weight", "capability")
-"""Message parts that are the same whatever the data hold: the number of samples, the machine's speed."""
+"""Names of message parts that are the same for all data: the number of samples, the machine's speed."""
 
 _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 
@@ -33,9 +33,9 @@ _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 def check_invited(
     frame: Part, plan: FederationPlan, client: int, participants: int, round_number: int
 ) -> None:
-    """Raise PolicyError unless the client is invited, and told of as many as were signed.
+    """Raise PolicyError unless the client is invited and the number of participants is the signed one.
 
-    Noise follows from how many take part, so whoever passes the message on must not say another number.
+    Noise depends on the number of participants, so a messenger must not state another one.
     """
     invited = Mask.from_bytes(frame, expected_size=plan.clients)
     if client not in invited.to_indices():
@@ -48,13 +48,14 @@ def check_invited(
 
 
 class TrainingClient(Reporter, metaclass=abc.ABCMeta):
-    """One client: its own data's update, its own model, the public keys; where clients enrol, its own keys.
+    """One client: its data's update, its model, the public keys and, if clients enrol, its own keys.
 
-    It sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``,
-    ``_make``. Once a message of a round tells of an update, the round's other messages are of that update: a
-    mask that was chosen for one must not decide what of another leaves in the clear. ``initial`` has all
-    float buffers; ``shares_buffers``: whether the global model has them; ``keeps_buffers``: whether it goes
-    on from round to round with those of its own training, beside the global parameters.
+    It sends nothing before training has finished, and no second reply. A subclass defines what it keeps,
+    ``_keep``, and sends, ``_make``. Once a message of a round tells of an update, the round's other messages
+    are of that update: a mask that was chosen for one must not decide what of another leaves in the clear.
+    ``initial`` has all float buffers; ``shares_buffers``: whether the global model has them;
+    ``keeps_buffers``: whether the client keeps those of its own training from round to round, beside the
+    global parameters.
     """
 
     changes: ClassVar[Mapping[str, Any]] = {
@@ -77,9 +78,9 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
     }
 
     merges_update: ClassVar[bool] = False
-    """Whether the next round begins from something of the last update."""
+    """Whether the client's next round starts from a part of its last update."""
     awaits_secret = False
-    """Whether it only enrols, since what it shares with other clients derives from what it is granted."""
+    """Whether the client only enrols, since the secret that clients share derives from what it is granted."""
 
     def __init__(
         self,
@@ -99,14 +100,14 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self._opening: ClientOpening | None = None
         self._initial = initial
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
-        """What has left the client in its round, and how: each message adds to it.
+        """What has left the client in its round, and how it was protected; each message adds to it.
 
-        The begin of another round starts from nothing. A round that is begun again goes on with what it had.
+        Another round starts from nothing. A round that is begun again keeps what it had.
         """
         self.round = 0
         self.start = initial
         self.update = initial
-        """What training gave: not the difference, the model itself."""
+        """The trained model itself, not its difference from the start."""
         self.trained_scores: FloatVector = _NO_SCORES
         self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
         self.scores = context.scores
@@ -147,7 +148,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         refuse_unless(all((one.parameters.size, one.buffers.size) in sizes for one in models))
 
     def enrolment(self) -> Message:
-        """Return what the key authority has to get, on a channel that tells who sent it."""
+        """Return the request to enrol, for the key authority, on a channel that proves who sent it."""
         own = self._own_keys
         return Message() if own is None else Message({"enrolment": own.enrolment.request})
 
@@ -191,10 +192,10 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return self._round_keys.key(self.round, purpose)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Take the round's first message: train from the client's own model. What is refused changes nothing.
+        """Take the round's first message; return the model to train from. A refused message changes nothing.
 
-        Begun again as it was, neither; with another model or number it is to be trained anew, and is
-        refused once a message has told of its update.
+        Nor does a repeated one. With another model or number the round is to be trained anew; that is refused
+        once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
         participants = as_unsigned(participants, "participants")
@@ -258,7 +259,10 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return replace(self._merged_model(start), scores=self.scores)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take what training gave; its vectors may be written over later. What is refused changes nothing."""
+        """Take the trained update; its vectors may be written over later.
+
+        A refused update changes nothing.
+        """
         with self._lock:
             if self._begun is None or update.round != self.round:
                 trained_in = "no round" if update.round is None else f"round {update.round}"
@@ -280,7 +284,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self.has_trained = True
 
     def _keep(self, update: LocalUpdate) -> None:
-        """Keep the trained model and its scores; one that raises must change nothing."""
+        """Keep the trained model and its scores. If it raises, it must have changed nothing."""
         self.trained_scores = _NO_SCORES if self.scores is None else update.checked_scores()
         self.update = GlobalModel(update.parameters, update.buffers)
 
@@ -369,7 +373,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._buffers = self.update.buffers
 
     def forget_round(self) -> None:
-        """Let go of what the round's messages alone need, once they have arrived and the next is another."""
+        """Drop what only the round's messages need, once they have arrived and another round comes next."""
         with self._lock:
             if self._begun is None or self._begun_with is None:
                 return

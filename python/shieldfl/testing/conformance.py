@@ -47,15 +47,15 @@ class MethodCase:
     method: str
     settings: MethodSettings = field(default_factory=MethodSettings)
     layer_offsets: tuple[int, ...] = (0, 200, 320, 333)
-    """Of the model's layers; 333 parameters are no multiple of the 64 bits of a mask's word."""
+    """Offsets of the model's layers; 333 parameters are no multiple of the 64 bits of a mask's word."""
     buffers: int = 5
     clients: int = 4
     tolerance: float = 0.0
-    """How far the parameters of two runs may be apart: noise that is added."""
+    """Largest difference between parameters of two runs: noise that is added."""
     opener: Opener = None
-    """Who opens sums: as of the plan."""
+    """Who opens sums, as in the plan."""
     fraction_bits: int = 20
-    """Bits behind an encrypted value's point: a mean of values that are only rounded is half a step off."""
+    """Bits of an encrypted value behind its point: rounding alone moves a mean by half a step at most."""
 
     @property
     def size(self) -> int:
@@ -137,7 +137,7 @@ class SteppedRun(EmbeddedRoles):
     weights, shared_secret : as for :class:`EmbeddedRoles`.
     restarts_roles : whether every step of a role runs in a new object, restored from the state of the one
         before: what a process that ends after every message goes through.
-    changes : of the plan.
+    changes : other fields of the plan.
     """
 
     def __init__(
@@ -177,17 +177,17 @@ class SteppedRun(EmbeddedRoles):
         holder = self.aggregator if method.aggregator_has_model else self.authority
         assert holder is not None
         self.model = self.clients[0].global_model(holder.newest_model())
-        """The global model, as a message brings it, or as clients that open sums have it."""
+        """Global model, as a message brings it, or as clients that open sums have it."""
         self.starts: dict[int, StartingPoint] = {}
-        """By client: what it trained from in the last round."""
+        """Starting point of each client's last round, by client number."""
         self.updates: dict[int, LocalUpdate] = {}
-        """By client: what it trained then."""
+        """Update of each client's last round, by client number."""
         self.sent: dict[str, Messages] = {}
-        """By phase and client: the messages of the last round."""
+        """Messages of the last round, by phase and client number."""
         self.closed: dict[str, Message] = {}
-        """By phase: what the aggregator made of them."""
+        """The aggregator's results of the messages, by phase."""
         self.answers: dict[str, Message] = {}
-        """By phase: what the clients got."""
+        """What clients got for the results, by phase."""
         self._account = method.account()
         self._train = train
         self._trained = method.trained if trained is None else trained
@@ -209,7 +209,7 @@ class SteppedRun(EmbeddedRoles):
 
     @property
     def buffers(self) -> FloatVector:
-        """Its buffers; empty where they stay local."""
+        """The first client's global model's buffers, float32; empty if they stay local."""
         return np.frombuffer(self.method.message_for(0, self.model)["buffers"], dtype=np.float32)
 
     def run_round(
@@ -421,11 +421,11 @@ class MethodConformance:
     """
 
     method: ClassVar[str]
-    """Its name."""
+    """Name of the method."""
     settings: ClassVar[Mapping[str, Any]] = {}
-    """What is changed of its default settings."""
+    """Settings that differ from the method's default ones, by name."""
     lossless: ClassVar[Mapping[str, Any]] = {}
-    """What else is changed so that it loses nothing but rounding: no noise, nothing clipped or held back."""
+    """Further settings, by name, that lose nothing but rounding: no noise, nothing clipped or held back."""
 
     @pytest.fixture
     def case(self) -> MethodCase:
@@ -445,8 +445,8 @@ class MethodConformance:
     ) -> None:
         """Shares sum to one, each upload and opened sum is an event, and no epsilon promises too much.
 
-        No message has in the clear what its client says is hidden. Whether roles go on as the same objects,
-        or as new ones from the states of those before, makes no difference.
+        No message has in the clear what its client says is hidden. Whether roles stay the same objects, or
+        are new ones from the states of those before, makes no difference.
         """
         first, second = SteppedRun(case), SteppedRun(case, restarts_roles=True)
         assert np.isnan(first.account.spent().epsilon)
@@ -504,7 +504,7 @@ class MethodConformance:
     def test_a_client_that_leaves_before_the_last_phase_is_survived(
         self, case: MethodCase, restarts: bool
     ) -> None:
-        """The round is that of the others, and whoever left can come back."""
+        """The round is that of the others, and the client that left can come back."""
         run = SteppedRun(case, restarts_roles=restarts)
         run.run_round(dropping=[1])
         assert np.isfinite(run.parameters).all()
@@ -533,7 +533,7 @@ class MethodConformance:
     def test_messages_that_are_not_for_now_are_refused_and_change_nothing(
         self, case: MethodCase, restarts: bool
     ) -> None:
-        """A message twice, of a client or a phase that there is not, of another round, or too late."""
+        """A message twice, of an unknown client or phase, of another round, or too late."""
         run = SteppedRun(case, restarts_roles=restarts)
         phases = run.method.phases_of(run.model, 1)
 

@@ -34,7 +34,7 @@ class _Asked(Settings):
 
 
 def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) -> nn.Module:
-    """Return a copy of a model that trains a small table in place of each large weight.
+    """Return a copy of a model that trains a small table instead of each large weight.
 
     The weight W0 (n x m; a convolution as output channels x the rest) of every ``nn.Linear``, ``nn.Conv2d``
     and ``nn.MultiheadAttention`` becomes W = W0 + D T. The dictionary D = U_r Sigma_r (n x r) comes from the
@@ -157,7 +157,7 @@ def _product(child: str, layer: nn.Module) -> Any:
 
 
 _Use = tuple[nn.Module, str, str, bool]
-"""Where a parameter is used: the layer, its name, the attribute, and whether that can be replaced."""
+"""Where a parameter is used: the layer, its name, the attribute, and whether it can be replaced there."""
 
 
 def _uses_of_trained_parameters(model: nn.Module, train_fully: tuple[str, ...]) -> list[list[_Use]]:

@@ -127,9 +127,9 @@ class PruningHistory:
 
     At least one position is always active: fewer are small than are sent.
 
-    Who is reactivated comes from SHAKE-256 of HMAC-SHA256(secret, round), 32 bits a position, so it is the
-    same on every machine and with every version of NumPy. It is hidden from whoever lacks the secret, under
-    the assumption that HMAC-SHA256 is a pseudorandom function and SHAKE-256 a generator. The aggregator must
+    Which ones are reactivated comes from SHAKE-256 of HMAC-SHA256(secret, round), 32 bits a position, so it
+    is the same on every machine and with every version of NumPy. Without the secret it is hidden, under the
+    assumption that HMAC-SHA256 is a pseudorandom function and SHAKE-256 a generator. The aggregator must
     have neither the secret nor the decrypted updates; what it sees is how many values a round encrypts.
     """
 
@@ -146,10 +146,10 @@ class PruningHistory:
         self._size, self._secret = size, secret
         self._settings = settings or DictPflSettings()
         self._observed = [0] * _REMEMBERED_ROUNDS
-        """The newest rounds, in their order."""
+        """Numbers of the newest observed rounds, ascending; 0 before the first."""
         self.tried = self.returned = 0
-        """How often a pruned position was tried again in the rounds that this object observed, and showed no
-        small update, so that it was active again."""
+        """How often the observed rounds tried a pruned position again, and how often its update was not
+        small, so that it became active again."""
         # A streak of tau means pruned.
         self._streaks = np.zeros(self._size, dtype=np.uint16)
         self._probabilities = np.full(self._size, self._settings.first_probability)
@@ -185,7 +185,7 @@ class PruningHistory:
         return round_number in self._observed or round_number < self._observed[0]
 
     def tag(self, round_number: int, active: Mask) -> bytes:
-        """Return what tells only those who share the secret whether they would send the same positions.
+        """Return a tag by which only holders of the secret see whether they would send the same positions.
 
         HMAC-SHA256 of the round, the last observed round and ``active_mask(round_number)``.
         """
@@ -278,7 +278,7 @@ def _stated(settings: DictPflSettings) -> bytes:
 
 
 HISTORY = "history"
-"""The message part with the compressed history, which the round's signature binds to the model beside it."""
+"""Name of the message part with the compressed history, which the round's signature binds to the model."""
 
 _BYTES_PER_POSITION = 10
 _MOST_OTHER_BYTES = 4096
@@ -338,8 +338,7 @@ class HeldBack:
     def begin_round(self, round_number: int, history: PruningHistory, spoiled: int = -1) -> None:
         """Settle the last upload by the history; keep the previous round's update, unless begun again.
 
-        ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as
-        agreed.
+        ``spoiled`` is the newest round whose sum was answered for but of no use to honest clients.
         """
         self.settle(history, spoiled)
         if round_number != self._round:
@@ -372,7 +371,7 @@ class HeldBack:
     def settle(self, history: PruningHistory, spoiled: int = -1) -> None:
         """Forget what was uploaded, if its round was observed, or may have been spoiled.
 
-        Whoever has spoiled a sum may know by what, and have the sum: what was in it must not come again in
+        A client that has spoiled a sum may know by what, and have the sum: its values must not come again in
         another one.
         """
         round_number = self._uploaded_round
@@ -389,7 +388,7 @@ class HeldBack:
 
 # Its tag is made with the shared secret, and a client looks whether it is its own.
 COUNT = Phase("count", answered_by_authority=True, opens=None, signs_answer=False)
-"""Says how many values the round encrypts.
+"""Phase in which the authority says how many values the round encrypts.
 
 The aggregator must know it before the first batch, which must not decide it, and must not know more; the
 clients' messages carry nothing. A tag beside it tells clients alone whether they have the same active
@@ -463,7 +462,7 @@ class DictPflClient(MaskedAverageClient):
         return start
 
     def _keep(self, update: LocalUpdate) -> None:
-        """Add the update to what is held back, in place of an earlier one of this round that was not sent."""
+        """Add the update to what is held back; it replaces one of this round that was not sent."""
         self._held.train(update.parameters - self.start.parameters)
         super()._keep(update)
 
@@ -505,7 +504,7 @@ class DictPflClient(MaskedAverageClient):
                 sent = encrypted_positions(self._active, self._sent_buffers)
                 error.position, error.size = int(sent.to_indices()[error.position]), sent.size
             self._held.forget()
-            # Zeros in place of what was forgotten would draw the mean towards them.
+            # Zeros instead of what was forgotten would draw the mean towards them.
             self.has_trained = False
             raise
         if phase == "update":
@@ -535,7 +534,7 @@ class DictPflRule(OpeningRule):
         self._method = method
         self._history = history
         self._buffers = initial.buffers.size
-        """How many clients send."""
+        """Number of buffers that clients send."""
 
     def first_model(self) -> Message:
         return model_message(self._initial, self._history)
@@ -544,7 +543,7 @@ class DictPflRule(OpeningRule):
         return model == model_message(self.model, self._history)
 
     def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
-        """Return the new global model for a total, and for a question how many values a round encrypts.
+        """Return the new global model for a total, or how many values a round encrypts for a question.
 
         Raises PolicyError for rounds that do not run or were answered.
         """
@@ -588,7 +587,7 @@ class DictPflRule(OpeningRule):
 
 _SHORTEST_SECRET_BYTES = 16
 _MOST_PERCENT_THAT_FIT = 96.0
-"""Of positions that may be pruned: rotated values of a 25th still fit the bits planned for all."""
+"""Largest percentage of pruned positions: rotated values of a 25th still fit the bits planned for all."""
 
 
 class DictPfl(MaskedAverage):

@@ -58,9 +58,9 @@ from shieldfl.stateful import refuse_unless
 __all__ = ["MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
 
 Reader = Callable[[DoubleVector], DoubleVector]
-"""What makes a mean update of the opened sums of a total."""
+"""Turns the opened sums of a total into a mean update."""
 CLIP_EXPONENT = "clip exponent"
-"""The part of a model's message with the round's norm: a signed 64-bit number, see :class:`ClipRule`."""
+"""Name of a model's message part with the clip exponent, a signed 64-bit number: see :class:`ClipRule`."""
 
 
 def _check_zone(role: Any) -> int:
@@ -90,7 +90,7 @@ class MaskedAverageAggregator(CollectingAggregator):
         super().__init__(context)
         self.method, self.weights, self.zone = method, weights, method.zone
         self._agreed: Mask | None = None
-        """What scores came to, for the whole run."""
+        """Mask that the scores led to, for the whole run; None before that."""
         self._scores: Any = None
         self._weight = 0
         self._sum: MixedSum | None = None
@@ -171,7 +171,7 @@ class MaskedAverageAggregator(CollectingAggregator):
         self._weight = 0
 
     def _hear(self, client: int, message: Message) -> None:
-        """Take a message of that phase."""
+        """Take a message of the phase before the update."""
         if self._scores is None:
             return
         with self.clock.stage("negotiate"):
@@ -181,7 +181,7 @@ class MaskedAverageAggregator(CollectingAggregator):
             self._weight += weight
 
     def _conclude(self) -> Message:
-        """Return what that phase comes to."""
+        """Return the result of the phase before the update."""
         return Message(
             {
                 "round": Message.from_number(self.round),
@@ -194,11 +194,11 @@ class MaskedAverageAggregator(CollectingAggregator):
 class MaskedAverageClient(DpSgdClient):
     """Encrypts its update on the zone and sends the rest in the clear, or not at all.
 
-    Where sums have noise, it adds a share of it to what it encrypts, sends nothing else, and keeps its
-    buffers. Where the clipping norm moves, it takes that with the round's model, and encrypts one value more,
-    plus where its update is within it.
+    If sums have noise, it adds a share of it to what it encrypts, sends nothing else, and keeps its buffers.
+    If the clipping norm moves, it takes the norm with the round's model, and encrypts one more value, which
+    is positive if its update is within the norm.
 
-    Where a share of the parameters is agreed on, it sends its scores, encrypted, in the first round that
+    If a share of the parameters is agreed on, it sends its scores, encrypted, in the first round that
     encrypts; after that it encrypts what was agreed on, once for all rounds. Methods that agree on the zone
     in another way add phases: see ``_speak``, ``_read_zone`` and ``scores``.
     """
@@ -211,7 +211,7 @@ class MaskedAverageClient(DpSgdClient):
     method: MaskedAverage
 
     clear_parts: tuple[str, ...] = ("weight",)
-    """Message parts beside the update, of all phases, that tell of the client's data and are unprotected."""
+    """Names of message parts beside the update, in all phases, that tell of the client's data unprotected."""
 
     def __init__(
         self, method: MaskedAverage, context: RoleContext, index: int, weight: int, initial: GlobalModel
@@ -223,7 +223,7 @@ class MaskedAverageClient(DpSgdClient):
         self._sent_buffers = self._buffer_count if method.shares_buffers else 0
         self._upload: MixedUpload | None = None
         self.tell_vector: Callable[[NDArray[Any]], None] | None = None
-        """Gets what is averaged of each update (N,), as an audit does."""
+        """Called with the vector (N,) that is averaged of each update, for audits; None without one."""
 
     def check_changed(self) -> None:
         _check_zone(self)
@@ -304,10 +304,10 @@ class MaskedAverageClient(DpSgdClient):
         return zone if share is None else share.zone(self.round, zone)
 
     def _read_zone(self, frame: Part) -> Mask:
-        """Read a zone that other roles agreed on. Raises PolicyError where it protects less than it has to.
+        """Read a zone that other roles agreed on. Raises PolicyError if it protects less than it has to.
 
-        What is outside of it leaves in the clear, so a client does not take any zone that it is sent, and no
-        other one than it has encrypted by before.
+        Values outside of it leave in the clear, so a client does not take any zone that it is sent, and only
+        the one that it has encrypted by before.
         """
         share = self.method.share
         if share is None or share.settled is not None:
@@ -318,7 +318,7 @@ class MaskedAverageClient(DpSgdClient):
         return zone if self._agreed is None else self._agreed
 
     def _vector(self, answer: Message | None) -> FloatVector | DoubleVector:
-        """Return what is averaged (N,), by what the phase before decided; with noise, whole numbers."""
+        """Return the vector to average (N,), by what the phase before decided; with noise, whole numbers."""
         noise, difference = self.method.noise_in(self.round), self._difference()
         if noise is None:
             return difference
@@ -331,9 +331,9 @@ class MaskedAverageClient(DpSgdClient):
         return vector
 
     def _state(self, disclosure: Disclosure) -> None:
-        """State what the message that is about to leave shows, with those before it.
+        """State what the next message shows, with those before it.
 
-        What is encrypted has noise, where there are shares and something is: it is in the sum that is opened.
+        With shares of noise, what is encrypted counts as noised: the noise is in the sum that is opened.
         """
         noised = self.method.noise is not None and disclosure.encrypted.count > 0
         self.disclosure = replace(disclosure, encrypts_noised=True) if noised else disclosure
@@ -351,20 +351,20 @@ class MaskedAverageClient(DpSgdClient):
 
     @property
     def _clip_norm(self) -> float:
-        """What is clipped to in the round that runs, where there are shares of noise."""
+        """The clipping norm of the current round, if there are shares of noise."""
         assert self.method.noise is not None
         rule = self.method.clip_rule
         return self.method.noise.clip_norm if rule is None else rule.norm_at(self._clip_exponent)
 
     @property
     def deviation_of_share(self) -> float:
-        """The deviation of what it draws for each value in the round that runs, in the update's unit."""
+        """The deviation of its draw for each value in the current round, in the update's unit."""
         assert self.method.noise is not None
         noise = self.method.noise
         return noise.deviation_of_share * (self._clip_norm / noise.clip_norm)
 
     def in_the_mean(self, vector: FloatVector | DoubleVector) -> DoubleVector:
-        """Return its part (P,) of what the round's mean is of, by what it encrypted, as it alone knows it."""
+        """Return its part (P,) of the round's mean, by what it encrypted, as it alone knows it."""
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
         if noise is None:
             return sent
@@ -398,7 +398,7 @@ class MaskedAverageClient(DpSgdClient):
 class MaskedAverageRule(OpeningRule):
     """The global model moves by the mean; a clipping norm that follows a quantile moves beside it.
 
-    Where clients agree on the zone by scores, the mean of these alone is opened, and the zone goes with every
+    If clients agree on the zone by scores, only the scores' mean is opened, and the zone goes with every
     model.
     """
 
@@ -416,7 +416,7 @@ class MaskedAverageRule(OpeningRule):
         self.model = self._initial = initial
         self._size = context.plan.update_size if method.zone is None else method.zone.size
         self._is_replaced = False
-        """Whether the model is another one than the last answer."""
+        """Whether the model is no longer that of the last answer, since another one replaced it."""
         self._clip_exponent = 0
 
     def check_changed(self) -> None:
@@ -445,7 +445,7 @@ class MaskedAverageRule(OpeningRule):
         return Message({**model, **self.model.to_message()}) if self._is_replaced else model
 
     def replace_model(self, model: GlobalModel, newest: Message) -> None:
-        """Go on from another model than the last sum came to."""
+        """Continue from another model than the last sum led to."""
         kept = model.kept_in_place_of(self._initial)
         if newest.keys() != GlobalModel.parts:
             super().replace_model(model, newest)
@@ -485,7 +485,7 @@ class MaskedAverageRule(OpeningRule):
         return self._beside(self.model, self._clip_exponent, with_zone=self._settled is None)
 
     def _opened_shares(self, noise: SumNoise, claim: MixedTotal, sums: RoundSums) -> DoubleVector:
-        """Return the mean update (P,); move the norm, where it moves: it follows from opened sums alone."""
+        """Return the mean update (P,); move the clipping norm, if it moves, by opened sums alone."""
         rule, norm = self._method.clip_rule, noise.clip_norm
         if rule is not None:
             norm = rule.norm_at(self._clip_exponent)
@@ -504,16 +504,16 @@ class MaskedAverage(Method):
     Parameters
     ----------
     name, plan : as for :class:`Method`; buffers are averaged, always encrypted.
-    settings : of the method.
-    zone : the N positions that are encrypted; None where the clients agree on them.
+    settings : the method's.
+    zone : the N positions that are encrypted; None if the clients agree on them.
     fixed_point : how values are quantised; None for what the settings say.
-    count : how many positions are encrypted, where no zone says it and it is known.
+    count : how many positions are encrypted, if no zone says it and it is known.
     sends_rest : whether values outside of the zone are sent, in the clear.
-    share : what clients agree on, in the place of ``zone`` and ``count``; None where that is nothing.
+    share : what clients agree on, instead of ``zone`` and ``count``; None if they agree on nothing.
 
-    Where settings ask for noise on sums, nothing leaves a client but what has a share of it, its buffers stay
-    with it, and all clients count alike. Raises ParameterError for a target that no noise reaches, noise that
-    fits no sum, and more colluders than the smallest sum leaves room for.
+    If settings ask for noise on sums, only values with a share of it leave a client, its buffers stay with
+    it, and all clients count alike. Raises ParameterError for a target that no noise reaches, noise that fits
+    no sum, and more colluders than the smallest sum leaves room for.
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
@@ -523,13 +523,13 @@ class MaskedAverage(Method):
     aggregator_kind: Callable[..., CollectingAggregator] = MaskedAverageAggregator
     rule_kind = MaskedAverageRule
     noise: SumNoise | None = None
-    """The plan of it; None where sums have none."""
+    """Plan of the noise on sums; None if sums have none."""
     noisy_reading: ClassVar[PrivacyReading] = OF_NOISY_SUMS
-    """How its figures are to be read where settings ask for noise on sums."""
+    """How to read the method's figures if settings ask for noise on sums."""
     dp_sgd: KindsOfRounds | None = None
-    """What rounds ask of training where some are of DP-SGD, or on synthetic data; None where none is."""
+    """What rounds ask of training, if some are of DP-SGD or on synthetic data; otherwise None."""
     clip_rule: ClipRule | None = None
-    """How the norm moves that updates are clipped to; None where it does not."""
+    """How the clipping norm of updates moves; None if it does not."""
 
     def __init__(
         self,
@@ -629,7 +629,7 @@ class MaskedAverage(Method):
         return self.phases if self.share is None else self.share.phases(model, round_number)
 
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Let clients tell opened scores, where a round that asked for them ended before its update."""
+        """Return a round's phases; clients tell scores that an earlier, given-up round has opened."""
         return tuple(
             phase
             for phase in super().round_phases(model, round_number)
@@ -637,7 +637,7 @@ class MaskedAverage(Method):
         )
 
     def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader | None:
-        """Return what makes the mean update (N,) of a total's sums; None for the weighted mean."""
+        """Return what turns a total's sums into the mean update (N,); None for the weighted mean."""
         return None
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:

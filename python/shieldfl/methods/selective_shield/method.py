@@ -43,14 +43,15 @@ from shieldfl.settings import Delta, NotNegative, Positive, Share, TrainingSetti
 from shieldfl.stateful import refuse_unless
 
 _LEAST_DISCRETE_MULTIPLIER = 2.0**-29
-"""Below it, the clipping norm would be more steps of the grid than the core computes with (2^50)."""
+"""Smallest multiplier of discrete noise: below it, the clipping norm would be more steps of the grid than the
+core computes with (2^50)."""
 
 _Threshold = Annotated[float, Meta(le=1.0)]
 
 
 @dataclass(frozen=True)
 class SelectiveShieldSettings(FixedPoint):
-    """Settings of SelectiveShield. Raises ParameterError for those that contradict each other too."""
+    """Settings of SelectiveShield. Raises ParameterError, also for ones that contradict each other."""
 
     encryption: WeighedEncryption = DEFAULT_ENCRYPTION
     threshold: Annotated[
@@ -343,9 +344,9 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._settings = method.own
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._masks: dict[int, Mask | None] = {}
-        """Of all who have voted; None of each where votes are encrypted."""
+        """Masks of clients that have voted, by client number; None for each if votes are encrypted."""
         self._negotiated: int | None = None
-        """The round of these."""
+        """Round of these masks; None before the first."""
         self._encrypted_zone = Mask.empty(self._size)
         self._ciphertexts: Any = None
         self._votes = Votes(self._size)
@@ -368,7 +369,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     @property
     def _summed(self) -> int:
-        """How many sums of noised values there are: by rank, where personalised positions are hidden."""
+        """The number of sums of noised values; they are by rank if personalised positions are hidden."""
         return self._size - (self._encrypted_zone.count if self._settings.hide_personalised else 0)
 
     @property
@@ -444,7 +445,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
                 self._votes.add(positions, self.context.threads)
 
     def _positions_of(self, client: int, message: Message) -> Mask | None:
-        """Return where the client's noised values belong; None where that is hidden."""
+        """Return the positions of the client's noised values; None if they are hidden."""
         if self._settings.hide_personalised:
             return None
         if (mask := self._masks[client]) is not None:
@@ -675,7 +676,7 @@ class SelectiveShield(Method):
         self.buffer_factor = settings.buffer_factor
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return C sigma sqrt(K) (eq. 21), of the first C where it follows the data."""
+        """Return C sigma sqrt(K) (eq. 21), with the first C if C follows the data."""
         settings = self.own
         return settings.clip_norm * settings.noise_multiplier * math.sqrt(participants)
 

@@ -117,7 +117,7 @@ def _squared_distances(vectors: FloatVector) -> FloatMatrix:
 
 
 def _exemplars(distances: FloatMatrix) -> IntVector | None:
-    """Return the client that stands for each, (K,); None where affinity propagation did not converge."""
+    """Return each client's exemplar, (K,); None if affinity propagation did not converge."""
     # Imported here since scikit-learn takes a second to load.
     from sklearn.cluster import AffinityPropagation
     from sklearn.exceptions import ConvergenceWarning

@@ -156,9 +156,9 @@ class SenseCryptSettings(EncryptionSettings):
 def cluster_round(context: RoleContext, round_number: int, cluster: int) -> int:
     """Return the number under which a cluster's ciphertexts of a round travel.
 
-    Of each number the key authority opens one total, so no two clusters share one; there are at most as many
-    clusters as clients. Where clients enrol it is the round's own, by which their keys go on: whoever is in
-    one cluster's total is answered for in no other.
+    The key authority opens one total of each number, so no two clusters share one; there are at most as many
+    clusters as clients. If clients enrol, it is the round's own number, by which their keys advance: a client
+    in one cluster's total is answered for in no other.
     """
     if context.keys.enrols:
         return round_number
@@ -166,7 +166,7 @@ def cluster_round(context: RoleContext, round_number: int, cluster: int) -> int:
 
 
 def cluster_model(message: Message, cluster: int) -> Message:
-    """Return a cluster's part of the models of all: no model for what is no cluster, -1."""
+    """Return a cluster's part of all clusters' models: no model for -1, which is no cluster."""
     suffix = f" {cluster}"
     own = {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
     return Message(own if cluster >= 0 else {})
@@ -175,8 +175,8 @@ def cluster_model(message: Message, cluster: int) -> Message:
 class SenseCryptClient(TrainingClient):
     """One client, whose global model is its cluster's.
 
-    That comes with all buffers, which are encrypted in full. ``noise_multiplier`` is of the sensitivity that
-    it uploads once; 0 for no noise.
+    That comes with all buffers, which are encrypted in full. ``noise_multiplier`` is that of the sensitivity,
+    which it uploads once; 0 for no noise.
     """
 
     changes: ClassVar = {
@@ -193,9 +193,9 @@ class SenseCryptClient(TrainingClient):
     ) -> None:
         super().__init__(index, initial, context)
         self.introduced = False
-        """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
+        """Whether its sensitivity, or without clustering its reported capability, has arrived."""
         self.selection: Selection | None = None
-        """What it chose in the last round."""
+        """Its selection in the newest round; None until it has made one."""
         self._settings: SenseCryptSettings = method.own
         self._noise_multiplier = method.noise_multiplier
         self._weight = weight
@@ -204,7 +204,7 @@ class SenseCryptClient(TrainingClient):
         self._introduction: bytes | None = None
         self._sensitivity_recorded = False
         self._introduced_in: int | None = None
-        """The last round in which it introduced itself, or said that it is there."""
+        """Last round in which it introduced itself, or said that it is there; None before."""
         self._cluster = 0
 
     def check_changed(self) -> None:
@@ -222,7 +222,7 @@ class SenseCryptClient(TrainingClient):
     def _read_model(self, model: Message) -> GlobalModel:
         """Read the cluster's model.
 
-        A client that is in none, which is signed too, begins with the initial one.
+        A client in no cluster, which is signed too, begins with the initial model.
         """
         return super()._read_model(model) if "parameters" in model else self._initial
 
@@ -348,18 +348,18 @@ class SenseCryptAggregator(CollectingAggregator):
         self._clustered_by = context.plan.min_clients, settings.least_silhouette, deviation
         self._weights = weights
         self._clusters: IntVector = np.full(self._clients, -1)
-        """Of every client, (K,); -1 for one that has not been seen."""
+        """Cluster of every client, (K,); -1 for a client that has not been seen."""
         self._capabilities: DoubleVector = np.zeros((self._clients, 2))
         """Bandwidths and computing speeds that clients reported, (K, 2)."""
         self._waiting: dict[int, FloatVector] = {}
-        """Sensitivities of clients that are not assigned yet; nothing of each where they do not decide."""
+        """Sensitivities of clients without a cluster yet, by client; empty vectors without clustering."""
         self._centres: list[FloatVector] = []
         self._masks: dict[int, Mask] = {}
         self._masks_of: int | None = None
-        """The round of these masks."""
+        """Round of these masks; None before the first."""
         self._sums: dict[int, MixedSum] = {}
         self._united: dict[int, MixedSum] = {}
-        """Sums of nothing yet, over the unions that the mask phase came to: for the update phase."""
+        """Empty sums over the unions that the mask phase led to, by cluster, for the update phase."""
 
     def check_changed(self) -> None:
         clients, size = self._clients, self._size if self._by_sensitivity else 0
@@ -450,7 +450,7 @@ class SenseCryptAggregator(CollectingAggregator):
     def _assigned(self) -> Message:
         """Put every client that has introduced itself into a cluster.
 
-        Return these, and the clients' budgets.
+        Return the clusters, and the clients' budgets.
         """
         waiting, self._waiting = self._waiting, {}
         clients = sorted(waiting)
@@ -479,7 +479,7 @@ class SenseCryptAggregator(CollectingAggregator):
         return Message({"clusters": self._clusters.tobytes(), "budgets": budgets.tobytes()})
 
     def _new_sums(self, round_number: int) -> dict[int, MixedSum]:
-        """Return a sum for each cluster that has a mask, of nothing yet."""
+        """Return an empty sum for each cluster that has a mask."""
         masks: dict[int, list[Mask]] = defaultdict(list)
         for client, mask in self._masks.items():
             masks[int(self._clusters[client])].append(mask)
@@ -523,7 +523,7 @@ class SenseCryptRule(OpeningRule):
         return model == (self._models_of_clusters() if "clusters" in model else self._initial.to_message())
 
     def digests(self, model: Message) -> Mapping[int | None, bytes]:
-        """Return for each client the digest of its cluster's model, and that it is in none where it is."""
+        """Return for each client the digest of its cluster's model, or of no model if it is in none."""
         if "clusters" not in model:
             return super().digests(model)
         digests = {
@@ -643,9 +643,8 @@ class SenseCrypt(Method):
     def message_for(self, client: int, message: Message) -> Message:
         """Return what concerns the client's cluster.
 
-        No model for a client that is in none: it has the initial one.
-
-        Raises WireFormatError for clusters that there are not, and a budget for a client that is in none.
+        A client in no cluster gets no model: it has the initial one. Raises WireFormatError for a cluster out
+        of range, and a budget for a client in none.
         """
         if "clusters" not in message:
             return message
