@@ -58,7 +58,7 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireF
 __all__ = ["KeyAuthority", "SumKeyAuthority"]
 
 MOST_OPENED_COEFFICIENTS = 2**32
-"""Under one key: that no opened sum holds encryption noise is proved for so many (docs/packings-reference.md)."""
+"""Under one key. docs/packings-reference.md proves for so many that no opened sum holds encryption noise."""
 MOST_VALUES = 2**32
 """The most values of an answered total, by default: a number in a request decides how much is computed."""
 

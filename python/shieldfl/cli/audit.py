@@ -93,7 +93,7 @@ def audit(
 ) -> None:
     """Attack what each party of a federation receives; print what it learns about client data, beside chance.
 
-    Every method runs on real data. All messages are recorded, and an attack sees only what its party received.
+    Every method runs on real data. All messages are recorded; an attack sees only what its party received.
     A failed attack proves nothing: a better one may succeed. The result names what was not attacked and never
     calls it safe. With --epsilon, methods run on canaries; a lower bound below a claim proves nothing either.
     """

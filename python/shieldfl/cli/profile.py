@@ -118,8 +118,8 @@ def calibrate(
 ) -> None:
     """Measure the time that encrypting, adding, opening, scoring and selecting take on this machine.
 
-    The command takes some minutes and prints how many; a smaller --seconds shortens it. It checks every opened
-    sum. --json writes the same profile as --output.
+    The command takes some minutes and prints how many; a smaller --seconds shortens it. It checks every
+    opened sum. --json writes the same profile as --output.
     """
     few = where_not_given(context, _QUICK) if quick else {}
     chosen = given_settings(CalibrationSettings, settings | few)

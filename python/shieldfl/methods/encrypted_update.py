@@ -453,7 +453,7 @@ class AgreedShare:
             return (UPDATE,)
         is_agreed = "zone" in model
         if newest_answer("update") in model:
-            # 0 before the first scores; and those of a round that was given up before its update do not count.
+            # 0 before the first scores. Scores of a round that was given up before its update do not count.
             is_agreed = 1 <= model.number(newest_answer("scores")) <= model.number(newest_answer("update"))
         return (UPDATE,) if is_agreed else (SCORES, UPDATE)
 
