@@ -116,7 +116,7 @@ def test_requests_and_grants_for_others_are_refused(session):
         with pytest.raises(WireFormatError):
             authority.accept(damaged)
     for grant in (authority.grant("clinic-2"), other.grant("clinic-1"), b"", bytes(60)):
-        with pytest.raises(KeyMismatchError, match="of another client or session"):
+        with pytest.raises(KeyMismatchError, match="for another client or session"):
             session.keys[0].take_grant(grant)
     with pytest.raises(PolicyError, match="made at enrolment"):
         kahe.ClientKey(authority.public_key, 1, bytes(32)).take_grant(authority.grant("clinic-1"))

@@ -36,7 +36,7 @@ def test_prints_a_table_for_each_attack_and_writes_figures_and_report(tmp_path):
     row = next(line for line in lines if line[:1] == ["full-he"])
     assert row[1:3] == ["nothing", "received"]
     assert "n=8" in row
-    assert "which proves nothing of others" in done.stdout
+    assert "which proves nothing about other attacks" in done.stdout
     facts = json.loads((tmp_path / "a.json").read_text())
     assert [cell["method"] for cell in facts["cells"]] == ["fedavg", "fedavg", "full-he", "full-he"]
     assert {"audit.json", "cells.csv", "index.html"} <= {one.name for one in (tmp_path / "report").iterdir()}
@@ -45,7 +45,7 @@ def test_prints_a_table_for_each_attack_and_writes_figures_and_report(tmp_path):
 def test_what_was_not_tried_comes_with_its_reason():
     done = invoke("audit", *SMALL, "--method", "full-he", "--attack", "idlg", "--party", "aggregator")
     assert "does not apply" in done.stdout
-    why = "its rule finds the label of one sample, and the client has 4"
+    why = "its rule finds one label, and the client's samples are 4"
     assert f"- fedavg: idlg, does not apply: {why}" in done.stdout
 
 
@@ -64,9 +64,9 @@ def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
         done = invoke("audit", *arguments)
     assert done.exit_code == 130
     assert "n=4 too few" in done.stdout
-    assert "what was attacked by then is kept; the same command with --resume goes on" in done.stderr
+    assert "what was attacked by then is kept; the same command with --resume resumes" in done.stderr
     assert json.loads((tmp_path / "a.json").read_text())["notes"]
-    assert "go on with an audit by --resume" in invoke("audit", *arguments).stderr
+    assert "resume an audit by --resume" in invoke("audit", *arguments).stderr
     resumed = invoke("audit", *arguments, "--resume")
     assert resumed.exit_code == 0
     assert "n=8" in resumed.stdout

@@ -101,4 +101,4 @@ def test_what_the_file_decides_is_wrong_usage_beside_it(small: Path, arguments: 
     result = invoke("run", "--experiment", small, *arguments.split())
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert f"{arguments.partition(' ')[0]}: the file decides what it would" in said(result.stderr)
+    assert f"{arguments.partition(' ')[0]}: the experiment file sets it" in said(result.stderr)

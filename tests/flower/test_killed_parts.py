@@ -134,6 +134,6 @@ def test_a_server_that_is_killed_fails_its_run_which_is_gone_on_with(deployed, t
     assert run.status().startswith("finished:failed")
     again = deployed.run(f"{config} shieldfl.resume=true")
     assert again.status == "finished:completed"
-    assert "the run goes on after round 2" in again.output
+    assert "the run resumes after round 2" in again.output
     assert "round 3: 3 of 3 clients" in again.output
     check_models(deployed)

@@ -187,7 +187,7 @@ def test_a_node_does_not_take_part_twice_in_one_run(what):
                 message.content[MESSAGE] = packed(RoleMessage({**brought, "parameters": changed}))
 
     ((_, error),) = run.altered(again)
-    assert "takes part in the run already, as another client or from another model" in error
+    assert "already takes part in the run, as another client or with another model" in error
 
 
 def test_a_shared_secret_comes_where_clients_open():
@@ -256,7 +256,7 @@ def test_a_message_of_one_type_that_asks_for_another_is_refused():
     errors = VectorRun(rounds=1).altered(
         lambda message: message.content[ASK].update(kind="train"), "model", clients=ALL
     )
-    said = "PolicyError: the message asks for one thing, and is of the type of another"
+    said = "PolicyError: the message's type does not fit its request"
     assert sorted(errors) == [(client, said) for client in ALL]
 
 

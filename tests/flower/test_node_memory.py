@@ -227,7 +227,7 @@ def test_a_checkpoint_is_of_one_run(tmp_path):
     folder = str(tmp_path / "run")
     run = VectorRun(checkpoint=folder)
     run.start()
-    with pytest.raises(PolicyError, match=r"go on from it with shieldfl.resume"):
+    with pytest.raises(PolicyError, match=r"resume it with shieldfl.resume"):
         run.start()
     (tmp_path / "run" / "checkpoint").unlink()
     run.config["shieldfl.resume"] = True
@@ -250,7 +250,7 @@ def test_a_run_goes_on_with_the_settings_that_it_began_with(tmp_path):
         ({"buffers": "*running_mean"}, "buffers"),
     ):
         run.config = given | {f"shieldfl.{name}": value for name, value in changes.items()}
-        with pytest.raises(PolicyError, match=f"differs in {names}: a run goes on with the settings"):
+        with pytest.raises(PolicyError, match=f"differs in {names}: a resumed run keeps the settings"):
             run.start()
     run.config, run.rounds = given, 4
     with pytest.raises(PolicyError, match="differs in rounds: "):

@@ -173,7 +173,7 @@ def test_a_server_that_asks_without_protection_gets_nothing(strict, tmp_path):
         content = RecordDict({"arrays": run.initial(), "config": ConfigRecord({"server-round": 1})})
         for kind in ("train", "evaluate", "train.other"):
             (reply,) = run.grid.send_and_receive([Message(content, FIRST_NODE, kind)])
-            assert "asks for one as it is" in reply.error.reason
+            assert "asks for an unprotected update" in reply.error.reason
         assert run.trained == []
 
 

@@ -89,7 +89,7 @@ def test_a_strategy_of_an_apps_own_says_that_it_takes_a_mean():
         ({"unknown": 1}, r"has the unknown key 'shieldfl\.unknown': use shieldfl\.clients"),
         ({"settings.ratio": 2}, "full-he has no setting 'ratio'"),
         ({"authority": "https://127.0.0.1:1"}, "authority-key"),
-        ({"resume": True}, "^there is nothing to go on from"),
+        ({"resume": True}, "^there is no checkpoint to resume from"),
     ],
 )
 def test_settings_that_are_none_are_refused_with_what_they_may_be(settings, words):

@@ -270,7 +270,7 @@ def test_a_round_on_synthetic_data_takes_no_reply_that_does_not_say_so():
     assert asked_training(start_of(synthetic_share=0.25), 0)["synthetic-share"] == 0.25
     update_of(reply_of(start, synthetic=True), start, LAYOUT)
     for reply in (reply_of(start), RecordDict({"arrays": record(**TRAINED)})):
-        with pytest.raises(PolicyError, match="sends what it trains in the clear: the app has to say"):
+        with pytest.raises(PolicyError, match="sends the result in the clear: the app must confirm"):
             update_of(reply, start, LAYOUT)
 
 

@@ -200,7 +200,7 @@ def test_what_is_no_account_is_refused_and_changes_nothing():
         [("OpenedSum", {"round": "first"})],
         [("Noise", {"multiplier": 1.0})],
     ):
-        with pytest.raises(WireFormatError, match="an event that is of no kind"):
+        with pytest.raises(WireFormatError, match="an event of no known kind"):
             one.restore(msgspec.msgpack.encode(state | {"told": told}))
     with pytest.raises(WireFormatError, match="no account that this version can read"):
         one.restore(b"\x00")

@@ -240,8 +240,7 @@ class RequestBodies:
                         own, self.counted_bytes = own + more, self.counted_bytes + more
                         if own < self.counted_bytes > self._most:
                             raise UnreachableError(
-                                "the key authority has as many bytes of other requests in progress as it "
-                                "takes at once: repeat the call in a while"
+                                "the key authority is busy with other requests: repeat the call later"
                             )
             except TimeoutError:
                 raise ParameterError(
@@ -332,7 +331,7 @@ class _Server:
             "shieldfl_call_seconds", "Of a call, its body included.", ["call"], registry=own
         )
         self._refused = Counter(
-            "shieldfl_refused_connections", "Connections that came to no request.", ["reason"], registry=own
+            "shieldfl_refused_connections", "Connections closed before a request.", ["reason"], registry=own
         )
         sessions = Gauge("shieldfl_open_sessions", "Sessions that this process has opened.", registry=own)
         sessions.set_function(lambda: service.open_sessions)

@@ -169,7 +169,7 @@ def _attack(
     if not is_stdout(json_file):
         _print_audit(result)
     if stopped is not None:
-        how = "" if config.folder is None else "; the same command with --resume goes on from the folder"
+        how = "" if config.folder is None else "; the same command with --resume resumes from the folder"
         raise KeyboardInterrupt(f"{stopped}: what was attacked by then is kept{how}") from stopped
     if all(cell.status in NOT_TRIED for cell in result.cells):
         raise ShieldError(f"nothing was attacked: {(*result.notes, result.cells[0].reason)[0]}")
@@ -188,9 +188,10 @@ def _print_audit(result: AuditResult) -> None:
             table.add_row(method, *(_shown(result, cell) for cell in attack.of_method(method)))
         console.print(table)
     console.say(
-        "all: no less than of plain averaging; some: above chance, by the 95 % interval; chance: not above "
-        "it by this attack, which proves nothing of others; nothing received: nothing of any update came to "
-        "this party. A figure is that of the strongest of several forms, and so lies above chance by chance "
+        "all: as much as under plain averaging; some: above chance, by the 95 % interval; chance: this "
+        "attack found no more than a guess, which proves nothing about other attacks; nothing received: "
+        "this party got nothing of any update. A figure is that of the strongest of several forms, and so "
+        "lies above chance by chance "
         "as well.",
         *(f"- {note}" for note in notes_of(result)),
     )

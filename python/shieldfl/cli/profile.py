@@ -286,8 +286,9 @@ def _print_plan(found: Recommendation, clients: Sequence[str], console: ResultCo
         )
     console.print(table)
     console.say(
-        "least and most: what clients encrypt; shortest: the round when all encrypt as little as they may; "
-        "pool: making randomisers ahead, of which the round counts what a client is not idle for."
+        "least and most: smallest and largest share that a client encrypts; shortest: the round if all "
+        "encrypt as little as allowed; pool: time to prepare randomisers, of which a round counts the part "
+        "that does not fit into idle time."
     )
     if clients:
         best = found.best

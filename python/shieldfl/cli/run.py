@@ -143,7 +143,9 @@ def run(
     if experiment is not None:
         beside = (*_BESIDE_FILE, "experiment", "json_file", "report", "seeds", "all_figures", "audit")
         decided = context.params.keys() - set(beside)
-        refuse_given(context, decided, "the file decides what it would: leave it out, or change the file")
+        refuse_given(
+            context, decided, "the experiment file sets it: leave the option out, or change the file"
+        )
     compared = given_settings(ComparedMethods, settings)
     config = given_settings(RunConfig, settings) if experiment is None else RunConfig()
     shield = given_settings(SelectiveShieldSettings, settings)
@@ -167,7 +169,7 @@ def run(
     if audit and config.task is not None:
         raise typer.BadParameter("attacks are on data sets by name, and not on a task", param_hint="--audit")
     if compared.seeds:
-        why = "it is of one seed: give it, or --seeds, and not both"
+        why = "it names one seed: use it or --seeds, not both"
         refuse_given(context, ("seed", "audit", "all_figures"), why)
     # torch takes seconds to load, and neither --help nor the other commands need it.
     from shieldfl.cli.run_session import Session

@@ -260,7 +260,7 @@ def read_grant(key: bytes, session: bytes, grant: Buffer) -> bytes:
         return bytes(cipher.decrypt(frame[:_NONCE_BYTES], frame[_NONCE_BYTES:], _GRANT_DOMAIN + session))
     except (InvalidTag, ValueError):  # ValueError: too short
         raise KeyMismatchError(
-            "the grant is of another client or session, or was altered: ask the key authority for it again"
+            "the grant is for another client or session, or was altered: ask the key authority for it again"
         ) from None
 
 
@@ -355,7 +355,7 @@ class EnrolledPublicKey(SchemePublicKey):
         if not isinstance(identity, AuthorityIdentity | AuthorityGroup):
             identity = read_identity(identity)
         if identity.id != self._core.authority:
-            raise KeyMismatchError("the session is of another key authority than this one")
+            raise KeyMismatchError("the session belongs to another key authority")
         key = type(self)(self._core)
         key.identity = identity
         return key
@@ -656,7 +656,7 @@ def open_total(
     """
     given = _checked(total, keys)
     if not isinstance(total, checked_key(public_key, EnrolledPublicKey)._total_class):
-        raise KeyMismatchError("the total is of another scheme than the session")
+        raise KeyMismatchError("the total has another encryption scheme than the session")
     opened: tuple[NDArray[np.float64], float | None] = total.parse(threads).open(
         public_key._core,
         total.digest(beside, threads),

@@ -129,8 +129,7 @@ def _sum_key_body(scheme: Scheme, frame: bytes) -> Body:
     stated = scheme.sum_key_facts(head["unit"], head["count"])
     return {
         "counts": {"clients": head["clients"], **stated, "total digest": head["total_digest"].hex()},
-        "description": "the sum of one-time secrets that opens one total: secret, and for whoever opens it "
-        "alone",
+        "description": "the sum of one-time secrets that opens one total; secret, and for the opener alone",
     }
 
 

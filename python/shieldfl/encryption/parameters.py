@@ -428,7 +428,7 @@ def checked_key(key: Any, kind: type[SchemePublicKey], client_key: Any = None) -
         return public_key
     wanted, source = "PublicKey", "the public_key of an authority with such parameters"
     if client_key:
-        wanted, source = "ClientKey", "that of one who enrolled, as authority.enrol(number) gives it"
+        wanted, source = "ClientKey", "the key of an enrolled client, as authority.enrol(number) returns it"
     scheme = getattr(public_key, "_scheme", "")
     raise ParameterError(
         f"expected a {wanted} of {kind._scheme}, got {type(key).__name__}{scheme and f' of {scheme}'}: pass "

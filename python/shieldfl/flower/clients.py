@@ -118,7 +118,7 @@ class ToldEvents:
             or max(of_round.values(), default=0) > _MOST_OF_A_ROUND
             or any(not _NAME.fullmatch(getattr(one, "what", "values")) for one in new)
         ):
-            raise WireFormatError("what it says to have left it is nothing that this run's method sends")
+            raise WireFormatError("its report names data that this run's method does not send")
 
     def spent(self) -> PrivacySpent:
         silent = sorted(self.silent.items())
@@ -144,7 +144,7 @@ def _decoded(data: bytes) -> list[_Upload]:
             raise WireFormatError("it tells more than fits into a reply")
         events = told_of(msgspec.msgpack.decode(data, type=NamedEvents))
     except (msgspec.MsgspecError, RecursionError, ParameterError) as error:
-        raise WireFormatError("what it says to have left it cannot be read") from error
+        raise WireFormatError("its report of what it sent cannot be read") from error
     found = [one for one in events if isinstance(one, _Upload)]
     if len(found) < len(events) or len(found) > MOST_EVENTS:
         raise WireFormatError("it tells of what no client sends")

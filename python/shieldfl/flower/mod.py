@@ -225,7 +225,7 @@ class ClientSession:
         was = RoleMessage.from_bytes(kept[BEGUN]) if BEGUN in kept else None
         if was is not None and begun not in (None, was):
             raise PolicyError(
-                "this node takes part in the run already, as another client or from another model: begin a "
+                "this node already takes part in the run, as another client or with another model: begin a "
                 "new run"
             )
         found = was or begun
@@ -487,12 +487,12 @@ class ShieldMod:
     ) -> RecordDict | Error:
         if ASK not in message.content:
             raise PolicyError(
-                "this client's updates are protected, and the server asks for one as it is: wrap the "
-                "server's strategy in ShieldStrategy, and let it send no training of its own"
+                "the server asks for an unprotected update, and this client protects its updates: wrap the "
+                "server's strategy in ShieldStrategy, which alone may send training requests"
             )
         asked, kind = asked_of(message.content), message.metadata.message_type
         if kind.startswith(MessageType.EVALUATE) != (asked["kind"] == "model"):
-            raise PolicyError("the message asks for one thing, and is of the type of another")
+            raise PolicyError("the message's type does not fit its request")
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
         app = App(message, asked, context, call_next)
         memory = _memory(settings, asked, context, simulated=simulated)

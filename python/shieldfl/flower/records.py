@@ -110,8 +110,8 @@ def asked_of(content: RecordDict) -> Mapping[str, Any]:
         raise WireFormatError(NO_SHIELD)
     if record.get("version") != _VERSION or record.get("kind") not in get_args(Kind):
         raise WireFormatError(
-            "the message is of another version of shieldfl: install the same one on the server and on all "
-            "nodes"
+            "the message comes from another version of shieldfl: install the same version on the server "
+            "and on all nodes"
         )
     return record
 
@@ -221,8 +221,7 @@ class RecordLayout:
             or len(names) < len(self.order)
         ):
             raise WireFormatError(
-                "the layout is of another model than the set-up: its sizes or its names are not those that "
-                "come along"
+                "the layout belongs to another model than the set-up: its sizes or names differ"
             )
 
     def model_of(self, record: ArrayRecord) -> GlobalModel:
@@ -494,8 +493,8 @@ def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -
     model = layout.model_of(*models.values())
     if start.synthetic and told.get("synthetic") is not True:
         raise PolicyError(
-            "this round trains on synthetic data, and sends what it trains in the clear: the app has to say "
-            f"that it did so, in the record {TRAINING!r}"
+            "this round trains on synthetic data and sends the result in the clear: the app must confirm "
+            f"that it did, in the record {TRAINING!r}"
         )
     steps, rate = told.get("steps"), told.get("sample-rate", 0.0)
     private = PrivateSteps(int(steps), float(rate)) if steps else None

@@ -151,7 +151,7 @@ class PlannedRun:
         if other:
             raise PolicyError(
                 f"the checkpoint is of a run that differs in {', '.join(other)}: "
-                "a run goes on with the settings that it began with"
+                "a resumed run keeps the settings that it began with"
             )
         return make_method(method.name, self.method_settings, method.plan)
 
@@ -188,7 +188,7 @@ class Progress:
                 message["progress"], type=cls, dec_hook=lambda kind, parts: kind(parts)
             )
         except msgspec.MsgspecError as error:
-            raise WireFormatError("the checkpoint is of another version of shieldfl") from error
+            raise WireFormatError("the checkpoint comes from another version of shieldfl") from error
         return progress, message
 
 
@@ -253,8 +253,8 @@ class ServerSession:
         checkpoint = None if settings.checkpoint is None else RunFolder(Path(settings.checkpoint))
         if checkpoint is not None and checkpoint.is_begun:
             raise PolicyError(
-                f"there is a checkpoint in {checkpoint.folder}: go on from it with shieldfl.resume = true, "
-                "or name another folder"
+                f"there is a checkpoint in {checkpoint.folder}: resume it with shieldfl.resume = true, or "
+                "name another folder"
             )
         clients = GridClients(grid, timeout_seconds, _nodes_in(checkpoint))
         clients.find(settings.clients)
@@ -327,7 +327,7 @@ class ServerSession:
             # It may have been opened before the run was cut off; run again, it is told once more.
             account.book.add(OpenedSum(session.done + 1))
         session.strategy_state = Message.from_bytes(parts["strategy"])
-        log(INFO, "shieldfl: the run goes on after round %s", session.done)
+        log(INFO, "shieldfl: the run resumes after round %s", session.done)
         return session
 
     def keep(self, state: Message | None = None) -> None:
@@ -493,8 +493,8 @@ def authority_connection(settings: FederationSettings) -> AuthorityConnection | 
     each = [listed(one or "") for one in given]
     if len({len(one) for one in each}) > 1:
         raise ParameterError(
-            "of several key authorities each has an address, a key and a folder: give shieldfl.authority, "
-            "shieldfl.authority-key and shieldfl.authority-tls as many, in one order"
+            "each key authority needs an address, a key and a folder: list equally many in "
+            "shieldfl.authority, shieldfl.authority-key and shieldfl.authority-tls, in the same order"
         )
     clients = []
     for address, key, folder in zip(*each, strict=True):

@@ -110,7 +110,7 @@ class FederationSettings(Settings):
                 "shieldfl.authority-key and shieldfl.authority-tls, too"
             )
         if self.resume and self.checkpoint is None:
-            raise ParameterError("there is nothing to go on from: set shieldfl.checkpoint")
+            raise ParameterError("there is no checkpoint to resume from: set shieldfl.checkpoint")
 
     @classmethod
     def of(cls, run_config: Mapping[str, Any]) -> tuple[FederationSettings, MethodSettings]:

@@ -409,7 +409,7 @@ def _steps(strategy: Strategy, *, takes_mean: bool) -> bool:
     if not is_known and not takes_mean:
         raise ParameterError(
             f"{kind.__name__} has an aggregation of its own, which would get the clients' mean instead of "
-            "every single update: if it needs no more than that, say so by takes_mean=True"
+            "single updates: pass takes_mean=True if the mean is enough for it"
         )
     return True
 

@@ -309,8 +309,8 @@ class Objective:
             )
         if scores == "batch" and self.train is not None:
             raise ParameterError(
-                f"{name} scores parameters by the gradients of each training step, which a training function "
-                "of one's own does not show: choose another kind of scores, or give an optimizer instead"
+                f"{name} scores parameters by the gradients of each training step, which your training "
+                "function does not expose: choose other scores, or pass an optimizer instead"
             )
         if scores == "label" and self.loss is not None:
             raise ParameterError(

@@ -142,7 +142,7 @@ class Quantisation:
             piece = self.layers[layer]
             values = len(ranges) * (piece.stop - piece.start)
             if values < 2:
-                raise RangeError("a client's range is of two values where the layer has at most one")
+                raise RangeError("a client's range has two values, and the layer has at most one")
             spread = (greatest[layer] - least[layer]) / math.sqrt(2.0 * math.log(values))
             bounds[layer] = clip_factor(self.width) * _SIGMA_FACTOR * spread
         return bounds

@@ -226,7 +226,7 @@ class MixedTotal:
         union = scheme.read_positions(message[f"{scheme.positions_part}{suffix}"], size)
         total = scheme.Total.from_bytes(message[f"total{suffix}"])
         if not total.is_of(union) or total.round != round_number:
-            raise WireFormatError("the total is of another round, or of other positions than the union's")
+            raise WireFormatError("the total belongs to another round, or has other positions than the union")
         sums = read_clear_sums(message, f"sums{suffix}", size - union.count if has_rest else 0)
         weight = message.number(f"weight{suffix}")
         weights_differ = scheme.integer_weights and total.total_weight != weight
@@ -465,7 +465,9 @@ class AgreedShare:
         total = scheme_of(context.keys.parameters["scores"]).Total.from_bytes(message["total"])
         stated, most = message.number("weight"), context.most_weight
         if not total.is_of(Mask.full(self._plan.parameters)) or total.round != message.number("round"):
-            raise WireFormatError("the total is of another round, or has not one score for each parameter")
+            raise WireFormatError(
+                "the total belongs to another round, or does not have one score for each parameter"
+            )
         if not total.weighted or not total.clients <= stated <= total.clients * most:
             raise WireFormatError(
                 f"the weights of the scores are missing, or not between 1 and {most} for each client"

@@ -604,8 +604,8 @@ class ModelParts:
             self.layout.write(targets, self._slice(number), values, left.pop(number), adds=adds)
         if left:
             raise ParameterError(
-                f"part {min(left)} is missing, of {len(left)}: the model is of several rounds now, load the "
-                "whole one again"
+                f"part {min(left)} is missing, of {len(left)}: the model now mixes several rounds, load "
+                "the whole model again"
             )
 
     def _slice(self, number: int) -> slice:

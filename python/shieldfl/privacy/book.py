@@ -199,7 +199,7 @@ class PrivacyBook:
                 f"{first_opened}, which was opened without noise"
             )
         if opened - noised - rounds[ClearUpload] - rounds[NoisedUpload] - self._bare:
-            return "ε is ∞ because a sum was opened, and no client has told what it had put into it"
+            return "ε is ∞ because a sum was opened and no client reported what it put in"
         return None
 
     def spent(self, delta: float) -> PrivacySpent:

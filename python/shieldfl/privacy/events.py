@@ -137,7 +137,7 @@ class NoiseOfDrawnSum:
         if self.noise.unit != "client":
             raise ParameterError("what hides who takes part is proved of whole clients alone")
         if as_count(self.drawn, "drawn") > as_count(self.clients, "clients"):
-            raise ParameterError("clients of a sum are drawn of as many at least")
+            raise ParameterError("a sum's clients are drawn from at least that many")
 
     @property
     def log2_distance(self) -> float:

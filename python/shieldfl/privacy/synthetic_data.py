@@ -277,7 +277,7 @@ def _flat_range(
         lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in feature_range)
     except RuntimeError as error:
         raise ParameterError(
-            f"feature_range must broadcast to a sample of shape {shape}: pass two tensors of one number"
+            f"feature_range must broadcast to a sample of shape {shape}: pass two tensors of the same length"
         ) from error
     if not bool(torch.isfinite(highest - lowest).all() and (lowest < highest).all()):
         raise ParameterError("feature_range must be finite, as must be its width, and lowest below highest")

@@ -232,7 +232,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             if self._closed is not None:
                 raise PolicyError(f"phase {phase!r} is closed: the message of client {client} came too late")
             if message.number("round") != self.round:
-                raise PolicyError(f"client {client} sent a message of another round: it was not used")
+                raise PolicyError(f"client {client} sent a message for another round: it was not used")
             if phase == OPENED:
                 self._told[client] = Message({name: message[name] for name in message if name != "round"})
             else:

@@ -57,8 +57,8 @@ def encrypted_mean(
     given = list(updates)
     if len(given) < LEAST_THAT_HIDES:
         raise ParameterError(
-            f"give at least {LEAST_THAT_HIDES} updates, not {len(given)}: of two, each client learns the "
-            "other's from the mean"
+            f"give at least {LEAST_THAT_HIDES} updates, not {len(given)}: with two clients, each can "
+            "compute the other's update from the mean"
         )
     is_mapping = isinstance(given[0], Mapping)
     named: list[Any] = given if is_mapping else [{"update": update} for update in given]

@@ -363,8 +363,7 @@ class PublicSetup:
         frame = bytes(frame_buffer(data))
         if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):
             raise KeyMismatchError(
-                "this is another public set-up than the one that was pinned: ask whoever set the federation "
-                "up"
+                "this public set-up is not the one that was pinned: ask the person who set the federation up"
             )
         return cls.trusted(frame)
 
@@ -376,8 +375,8 @@ class PublicSetup:
             spelled = setup.to_bytes()
         except (ValueError, RecursionError) as error:
             raise WireFormatError(
-                f"these bytes are no public set-up of this version ({error}): where another version of "
-                "shieldfl made them, go on with that one, or set the federation up anew"
+                f"these bytes are no public set-up of this version ({error}): if another version of "
+                "shieldfl made them, use that version, or set the federation up anew"
             ) from error
         # Two spellings of one set-up would be two digests of it.
         if spelled != frame:
@@ -393,7 +392,7 @@ class PublicSetup:
         self, name: str, settings: Mapping[str, Any], plan: FederationPlan, derived: Mapping[str, Any]
     ) -> None:
         if (name, dict(settings), plan) != (self.method, dict(self.settings), self.plan):
-            raise ParameterError("the public set-up is of another method, plan or settings")
+            raise ParameterError("the public set-up belongs to another method, plan or settings")
         if dict(derived) != dict(self.derived):
             # Only names of this build: the other side chose the others.
             other = [fact for fact in derived if self.derived.get(fact) != derived[fact]] or ["facts"]
@@ -452,7 +451,7 @@ class GlobalModel:
         Raises ParameterError for other sizes than that one's, and for NaN or infinity.
         """
         if not self.is_like(other):
-            raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
+            raise ParameterError("the model to resume from has other sizes than the plan's, or contains NaN")
         return self.kept()
 
     def to_message(self) -> Message:

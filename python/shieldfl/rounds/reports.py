@@ -162,7 +162,7 @@ def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any] = _EVENTS
     try:
         return [msgspec.convert(fields, type=kinds[kind]) for kind, fields in named]
     except (KeyError, msgspec.MsgspecError, ParameterError) as error:
-        raise WireFormatError("a state holds an event that is of no kind") from error
+        raise WireFormatError("a state holds an event of no known kind") from error
 
 
 class Reporter:

@@ -200,7 +200,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         number = as_unsigned(round_number, "round_number")
         participants = as_unsigned(participants, "participants")
         if self.awaits_secret:
-            raise PolicyError("this client only enrols: make it again with what it was granted")
+            raise PolicyError("this client can only enrol: make it again with its grant")
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for
         # another one.
         with self._lock:

@@ -96,10 +96,10 @@ def assert_refused(config: AuditConfig, error: type[ShieldError], words: str, **
 
 
 def test_a_folder_is_of_one_audit(begun):
-    assert_refused(begun, PolicyError, "go on with an audit by --resume")
+    assert_refused(begun, PolicyError, "resume an audit by --resume")
     again = replace(begun, resume=True)
     assert_refused(
-        replace(again, seed=5, samples=3), PolicyError, "differs in samples, seed: an audit goes on"
+        replace(again, seed=5, samples=3), PolicyError, "differs in samples, seed: a resumed audit keeps"
     )
     assert_refused(again, PolicyError, "differs in method", methods=["full-he", "dp-sgd"])
     assert_refused(again, PolicyError, "differs in attack", attacks=["ilrg"])

@@ -117,7 +117,7 @@ REFUSED = {
         "defined for the cross-entropy",
     ),
     "a GRU, sample by sample": (words, "fedml-he", "cannot be differentiated for each sample"),
-    "synthetic data without a range": (regression, "alt-fl-si-he", "synthetic data are not made of"),
+    "synthetic data without a range": (regression, "alt-fl-si-he", "synthetic data cannot be made from"),
     "DP-SGD by one's own optimizer": (
         lambda: words(model=lambda: nn.Sequential(nn.Embedding(20, 3), nn.Flatten(), nn.Linear(15, 3))),
         "dp-sgd",
@@ -257,7 +257,7 @@ def test_figures_and_methods_that_there_are_not_are_named():
         ({"seeds": ()}, "at least one seed"),
         ({"seeds": (1, 1)}, "each once"),
         ({"epochs": 3}, "no setting 'epochs'"),
-        ({"seed": 3}, "in the place of seed"),
+        ({"seed": 3}, "instead of seed"),
         ({"model": "mlp"}, "has data and a model of its own"),
         ({"clients": 2}, "above the number of clients"),
     ],

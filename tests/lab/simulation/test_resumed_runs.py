@@ -239,7 +239,7 @@ def begun(tmp_path):
 
 
 def test_a_checkpoint_is_not_written_over(begun):
-    with pytest.raises(PolicyError, match=r"go on from it with --resume .* or name another folder"):
+    with pytest.raises(PolicyError, match=r"resume it with --resume .* or name another folder"):
         run_methods(begun, ["full-he"])
 
 
@@ -258,7 +258,12 @@ def test_nothing_is_gone_on_from_where_nothing_is(tmp_path):
         ({"seed": 1}, ["full-he"], {}, "differs in seed"),
         ({"rounds": 3}, ["full-he"], {}, "differs in rounds, the settings of full-he"),
         ({}, ["full-he", "fedavg"], {}, "differs in method, the settings of fedavg"),
-        ({}, ["full-he"], {"value_bits": 25}, "differs in the settings of full-he: a run goes on with what"),
+        (
+            {},
+            ["full-he"],
+            {"value_bits": 25},
+            "differs in the settings of full-he: a resumed run keeps its settings",
+        ),
     ],
 )
 def test_a_checkpoint_is_of_one_run(begun, changes, methods, settings, words):
@@ -284,7 +289,7 @@ def test_a_checkpoint_of_another_version_is_refused(begun):
     message = folder.read()
     progress = msgspec.msgpack.decode(message["progress"]) | {"format": "shieldfl run checkpoint 1"}
     folder.write(Message({**message, "progress": msgspec.msgpack.encode(progress)}))
-    with pytest.raises(WireFormatError, match="another version of shieldfl: go on with that one"):
+    with pytest.raises(WireFormatError, match="another version of shieldfl: resume with that version"):
         run_methods(replace(begun, resume=True), ["full-he"])
 
 

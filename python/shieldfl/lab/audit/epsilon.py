@@ -209,8 +209,8 @@ class CanaryFederation:
         )
         if self.method.own_settings.get("synthetic_share"):
             raise ParameterError(
-                f"{name} trains on synthetic samples beside the client's own, of which canaries are not "
-                "measured: set synthetic_share to 0"
+                f"{name} also trains on synthetic samples, for which canaries cannot be measured: set "
+                "synthetic_share to 0"
             )
         self._norm = cast(float, clipped_to(self.method.own_settings))
         model = nn.Linear(parameters, 1, bias=False)
@@ -426,7 +426,7 @@ def _measured(
             return replace(claim, status="claims nothing", reason=reason)
         found = federation.evidence()
         if not any(map(np.any, found)):
-            why = "no number of an update came to the aggregator in a message, and no model to a client"
+            why = "the aggregator received no value of an update, and no client received a model"
             return replace(claim, reason=why)
         included.append(federation.included)
         evidence.append(found)

@@ -63,7 +63,7 @@ No search for images gets near enough to notice it.
 
 _AS_PLAIN = f"attacked as {UNDEFENDED}'s update, which it is up to rounding"
 
-_SYNTHETIC = "what this party has of a client's update is of rounds on synthetic data alone"
+_SYNTHETIC = "this party received updates of rounds on synthetic data alone"
 
 
 Asked = tuple[AuditConfig, Sequence[str], Sequence[str], MethodSettings]

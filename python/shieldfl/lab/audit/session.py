@@ -205,8 +205,8 @@ class WrittenAudit:
             raise DataError(f"there is no audit in {folder}: begin it without --resume (resume = true)")
         if settings.exists() and not resume:
             raise PolicyError(
-                f"there is an audit in {folder}, or a run: go on with an audit by --resume (resume = true), "
-                "or name another folder"
+                f"there is an audit in {folder}, or a run: resume an audit by --resume (resume = true), or "
+                "name another folder"
             )
         with self._on_disk():
             if resume:
@@ -235,13 +235,14 @@ class WrittenAudit:
             began: dict[str, Any] = dict(read["audit"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WireFormatError(
-                f"{path} is damaged, or of no audit of this version: begin the audit anew in another folder"
+                f"{path} is damaged, or belongs to no audit of this version: begin the audit anew in "
+                "another folder"
             ) from error
         other = [name for name in dict.fromkeys((*began, *identity)) if began.get(name) != identity.get(name)]
         if other:
             raise PolicyError(
-                f"the audit in {self._folder} differs in {', '.join(other)}: an audit goes on with what it "
-                "began with; name another folder for another audit"
+                f"the audit in {self._folder} differs in {', '.join(other)}: a resumed audit keeps its "
+                "settings; name another folder for another audit"
             )
 
     def _read(self, number: int, line: bytes) -> Attacked:
@@ -250,8 +251,8 @@ class WrittenAudit:
             return msgspec.convert(json.loads(line), Attacked, strict=False, dec_hook=_tensor)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise WireFormatError(
-                f"line {number} of {self._lines.path} is damaged: take it out, and what it tells is attacked "
-                "again"
+                f"line {number} of {self._lines.path} is damaged: delete the line, and --resume repeats "
+                "its attacks"
             ) from error
 
     def add(self, ended: Sequence[Attacked]) -> None:
@@ -314,7 +315,7 @@ def run_audit(
             session.attack()
     except KeyboardInterrupt as error:
         session.result.notes.append(
-            "the audit was interrupted: what it had not come to is marked as not attacked"
+            "the audit was interrupted: what it had not reached is marked as not attacked"
         )
         raise AuditInterrupted("audit", session.finished()) from error
     return session.finished()
@@ -469,7 +470,7 @@ def _cell(method: str, attack: UpdateAttack, party: str, every: Sequence[Found],
         if reason := next((one.reason for one in every if one.reason), ""):
             return Cell(method, attack.name, party, "does not apply", reason)
         if not any(one.received for one in every):
-            why = "no value of a client's update, and no sum with it, came to this party"
+            why = "this party received no value of a client's update, and no sum that contains it"
             return Cell(method, attack.name, party, "nothing received", why)
         return Cell(method, attack.name, party, "not attacked", "the audit ended before the first try")
     means = {form: float(np.mean([one.figure for one in found])) for form, found in forms.items()}

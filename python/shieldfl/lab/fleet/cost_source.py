@@ -284,7 +284,7 @@ class DeviceProfile:
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise DataError("this is no device profile: make one with shieldfl profile calibrate")
         if document.get("version") != VERSION:
-            raise DataError(f"the device profile is of another version than {VERSION}: calibrate again")
+            raise DataError(f"the device profile comes from another version than {VERSION}: calibrate again")
         stated = {key: value for key, value in document.items() if key not in ("format", "version")}
         try:
             profile = msgspec.convert(stated, cls, str_keys=True)

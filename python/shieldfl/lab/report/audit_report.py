@@ -46,9 +46,8 @@ from shieldfl.lab.report.page import (
 from shieldfl.quantities import MISSING
 
 MEANINGS = {
-    "LnAcc": "Label number accuracy: the share of the classes of which the attack says right how many "
-    "samples there are, 0 to 1. Chance is the best that one number, the same for every class, comes to, in "
-    "hindsight.",
+    "LnAcc": "Label number accuracy: share of the classes whose number of samples the attack states "
+    "correctly, 0 to 1. Chance is the best result, in hindsight, of stating one number for all classes.",
     "IIP": "Image identification precision: the share of the recovered images whose nearest, in a pool of "
     "the client's images and public ones, is one of the client's, 0 to 1. Chance is the client's share of "
     "that pool.",
@@ -153,9 +152,9 @@ _WORDS = Terms(
         "all": "No less than the same attack gets for the aggregator under plain averaging, which protects "
         "nothing, by 95 % intervals that overlap. It need not be all data.",
         "some": "Above chance: the 95 % interval of the figure begins above it.",
-        "chance": "This attack got no more than a guess. That proves nothing of other attacks.",
-        "nothing received": "No value of a client's update, and no sum with it, came to this party: there "
-        "was nothing to attack.",
+        "chance": "This attack found no more than a guess. That proves nothing about other attacks.",
+        "nothing received": "This party received no value of a client's update, and no sum that contains "
+        "it: there was nothing to attack.",
         "too few trials, does not apply, not attacked": "Nothing is known. It is not safe.",
     },
     "verdict",

@@ -271,7 +271,7 @@ def remarks(result: RunResult) -> list[tuple[str, str]]:
     timings = compare_timings(result.methods)
     groups = dict.fromkeys(one.trained_alike for one in timings if len(one.trained_alike) > 1)
     same = "train alike: the median of their training stands for each"
-    once = "time and bytes are of one round alone, with what a first round does once"
+    once = "time and bytes are from a single round and include the set-up"
     notes_of = {
         method.method: [*(() if timing.first_round_apart else (once,)), *method.notes]
         for method, timing in zip(result.methods, timings, strict=True)

@@ -196,7 +196,7 @@ class RunConfig(TrainingSettings):
                 "clients on average: most would be drawn again. Raise max_clients, or lower sample_rate"
             )
         if self.task is not None and self.model is not None:
-            raise ParameterError("a task has a model of its own: leave out model")
+            raise ParameterError("a task brings its own model: leave out model")
         if self.folder is not None and self.checkpoint is None:
             object.__setattr__(self, "checkpoint", str(Path(self.folder) / "checkpoint"))
         if self.tensorboard and self.folder is None:

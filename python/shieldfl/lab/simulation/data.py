@@ -307,7 +307,7 @@ def read_cifar(paths: Sequence[Path], label_bytes: int) -> tuple[ByteArray, Byte
         content = _read(path)
         if not content or len(content) % record_bytes:
             raise DataError(
-                f"{path} is truncated or of another format: {len(content)} bytes are not a whole number of "
+                f"{path} is truncated or has another format: {len(content)} bytes are not a whole number of "
                 f"{record_bytes}-byte records"
             )
         parts.append(np.frombuffer(content, dtype=np.uint8).reshape(-1, record_bytes))
@@ -469,7 +469,7 @@ def check_synthetic_samples(
         sizes = [len(given[1])]
     elif demands and dataset.feature_range is None:
         raise ParameterError(
-            "synthetic data are not made of data of one's own, whose public range nobody has said: give some "
+            "synthetic data cannot be made from your own data, whose public range is unknown: pass some "
             "(synthetic, or synthetic_data in the configuration), or leave out the methods that train on them"
         )
     if sizes and min(sizes) < clients:

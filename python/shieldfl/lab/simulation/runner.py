@@ -179,7 +179,7 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
     if unknown:
         raise ParameterError(f"a run has no setting {unknown[0]!r}: choose from {', '.join(known)}")
     if "seed" in given:
-        raise ParameterError("give seeds, one or several, in the place of seed")
+        raise ParameterError("a run takes seeds, one or several: pass seeds instead of seed")
     if isinstance(task, str):
         if given.get("dataset", task) != task:
             raise ParameterError(f"the data set is {task!r} as task and {given['dataset']!r} as dataset")

@@ -112,7 +112,7 @@ class Task:
         wrong = [name for name, one in model.named_parameters() if one.dtype != torch.float32]
         if wrong:
             raise ParameterError(
-                f"runs train float32 models, and {wrong[0]!r} is of another dtype: call model.float()"
+                f"runs train float32 models, and {wrong[0]!r} has another dtype: call model.float()"
             )
         return model
 
@@ -168,8 +168,8 @@ class Task:
         by_classes = self.concentration(dataset, 1.0) == 1.0
         if classes_per_client is not None and not by_classes:
             raise ParameterError(
-                "classes_per_client deals out samples by their classes, and this task's targets are none, or "
-                "its data have parts of their own: leave it out"
+                "classes_per_client assigns samples by class, and this task's targets are no classes, or "
+                "its data are already divided: leave it out"
             )
         given = self.partition
         if isinstance(self.train_data, list):

@@ -57,7 +57,7 @@ class WrittenRun:
             self._cut_short()
             if self._known and not config.resume:
                 raise PolicyError(
-                    f"there is a run in {self._folder}: go on with it by --resume (resume = true), or name "
+                    f"there is a run in {self._folder}: resume it by --resume (resume = true), or name "
                     "another folder"
                 )
             if not self._known:
@@ -214,7 +214,7 @@ class Checkpoint:
         """State that the next method resumes from; None if it begins anew."""
         if self._folder.is_begun and not resume:
             raise PolicyError(
-                f"there is a checkpoint in {folder}: go on from it with --resume (resume = true), or name "
+                f"there is a checkpoint in {folder}: resume it with --resume (resume = true), or name "
                 "another folder"
             )
         if resume and not self._folder.is_begun:
@@ -237,15 +237,16 @@ class Checkpoint:
             progress = msgspec.msgpack.decode(message["progress"], type=_Progress)
         except (msgspec.MsgspecError, WireFormatError) as error:
             raise WireFormatError(
-                "the checkpoint is of another version of shieldfl: go on with that one, or begin the run anew"
+                "the checkpoint comes from another version of shieldfl: resume with that version, or begin "
+                "the run anew"
             ) from error
         began = progress.identity
         names = dict.fromkeys((*began, *self._identity))
         other = [name for name in names if began.get(name) != self._identity.get(name)]
         if other:
             raise PolicyError(
-                f"the checkpoint in {self._folder.folder} is of a run that differs in {', '.join(other)}: a "
-                "run goes on with what it began with; name another folder for another run"
+                f"the checkpoint in {self._folder.folder} is of a run that differs in {', '.join(other)}: "
+                "a resumed run keeps its settings; name another folder for another run"
             )
         self.finished = progress.finished
         if progress.running:

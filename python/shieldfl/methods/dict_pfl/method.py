@@ -477,8 +477,8 @@ class DictPflClient(MaskedAverageClient):
             or not hmac.compare_digest(answer["tag"], self._tag)
         ):
             raise PolicyError(
-                "the key authority expects the values of other positions than this client has active: "
-                "begin the round again from the newest model"
+                "the key authority expects other active positions than this client's: begin the round "
+                "again from the newest model"
             )
         return Mask.full(count)
 

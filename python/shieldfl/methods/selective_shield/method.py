@@ -652,8 +652,9 @@ class SelectiveShield(Method):
         if encrypted_votes:
             self.phases = (Phase("negotiate", answered_by_authority=True, opens="votes"), self.phases[1])
             self.notes.append(
-                "tallies of votes are opened in every round: where one client more or less takes part in the "
-                "next, the difference is its vote at all positions at which the others' votes stay"
+                "tallies of votes are opened in every round: if one client more or less takes part in the "
+                "next round, the difference is its vote at all positions where the others' votes stay the "
+                "same"
             )
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:
             self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")

@@ -37,7 +37,7 @@ def test_masks_in_the_clear_tell_of_labels_to_who_reads_them(audit):
     assert cells["network"].low > 0.2
     assert cells["client"].status == "attacked"
     assert cells["outsider"].status == "does not apply"
-    assert "none of that comes to this party" in cells["outsider"].reason
+    assert "this party sees none of that" in cells["outsider"].reason
 
 
 def test_messages_of_one_size_tell_nothing(audit):

@@ -81,9 +81,7 @@ def test_one_round_alone_says_that_it_is_one() -> None:
     assert not timing.first_round_apart
     assert (timing.protection_seconds, timing.setup_seconds) == (3.125, 0.0)
     result = RunResult("data", "mlp", {}, {}, 10, [single])
-    assert ("full-he", "time and bytes are of one round alone, with what a first round does once") in remarks(
-        result
-    )
+    assert ("full-he", "time and bytes are from a single round and include the set-up") in remarks(result)
 
 
 def test_runs_know_who_trains_alike() -> None:

@@ -506,7 +506,7 @@ class LabelDistributionAudit(FederationAttack):
     ) -> Cell:
         names = sorted({fact for facts in own for fact in facts})
         if not names:
-            why = "it looks at what clients send and are sent, and none of that comes to this party"
+            why = "it uses what clients send and receive, and this party sees none of that"
             return Cell(name, self.name, party, "does not apply", why)
         views, attacked = (
             np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)

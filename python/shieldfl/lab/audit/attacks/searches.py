@@ -358,7 +358,7 @@ class Idlg(Dlg):
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         if observed.samples != 1:
-            return f"its rule finds the label of one sample, and the client has {observed.samples}"
+            return f"its rule finds one label, and the client's samples are {observed.samples}"
         return _without_last_layer(observed)
 
     def _labels(self, observed: ObservedUpdate) -> Tensor:

@@ -63,7 +63,7 @@ class ObservedUpdate:
                 "of the noise or as many"
             )
         if not self.known.any():
-            raise ParameterError("an update of which nothing is known has nothing to attack")
+            raise ParameterError("nothing is known of the update, so there is nothing to attack")
 
     @property
     def layout(self) -> ParameterLayout:

@@ -256,7 +256,7 @@ PARTIES = (
     Party("other-clients", "all clients but the one that is attacked, together", colluding_clients=None),
     Party("authority", "the key authority", AUTHORITY),
     Party("aggregator-and-client", "the server together with one client", AGGREGATOR, colluding_clients=1),
-    Party("network", "whoever reads all messages to and from clients: there is no TLS", reads_channel=True),
+    Party("network", "reads all messages to and from clients, without TLS", reads_channel=True),
     Party("outsider", "who gets the model behind the last round", has_last_model=True),
 )
 
