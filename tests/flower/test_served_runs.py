@@ -273,9 +273,9 @@ def test_a_run_is_of_those_authorities_that_nodes_pin(folders, tmp_path):
             with pytest.raises((PolicyError, KeyMismatchError), match="not by all of them"):
                 deployment.run.start()
         for name, value, words in (
-            ("key", keys[0], "in one order"),
+            ("key", keys[0], "in the same order"),
             ("key", ",".join(keys * 2), "different key authorities"),
-            ("tls", str(first.folder.tls), "in one order"),
+            ("tls", str(first.folder.tls), "in the same order"),
         ):
             deployment.ask(services)
             deployment.run.config[f"shieldfl.authority-{name}"] = value

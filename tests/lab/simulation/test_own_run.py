@@ -127,7 +127,7 @@ REFUSED = {
     "scores by step": (
         lambda: regression(train=lambda *_: 0.0),
         "selective-shield",
-        "another kind of scores",
+        "choose other scores",
     ),
     "losses": (lambda: regression(loss=nn.MSELoss(reduction="none")), "full-he", "must return one number"),
     "metrics": (

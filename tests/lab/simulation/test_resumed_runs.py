@@ -280,7 +280,7 @@ def test_a_checkpoint_is_of_the_same_data(begun, monkeypatch):
         return replace(dataset, test_labels=dataset.test_labels.flip(0))
 
     monkeypatch.setattr(runner, "load_dataset", load_others)
-    with pytest.raises(PolicyError, match="differs in the data: a run goes on"):
+    with pytest.raises(PolicyError, match="differs in the data: a resumed run keeps"):
         run_methods(replace(begun, resume=True), ["full-he"])
 
 
