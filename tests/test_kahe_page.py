@@ -59,13 +59,9 @@ def shortest(value_bits: int, clients: int, degree: int) -> tuple[float, int]:
 
 # Bits and clients; degree, fields, log2 of the scale, dropped bits, bits of q, bytes a value, wrong with 2^-this.
 SHORTEST = (
-    (24, 64, 2048, 1, 11, 5, 41, "4.50", "110.1"),
     (24, 64, 4096, 3, 10, 3, 100, "4.04", "111.3"),
-    (24, 64, 8192, 6, 11, 5, 191, "3.88", "110.1"),
     (16, 32, 2048, 1, 11, 5, 32, "3.38", "221.2"),
-    (16, 32, 4096, 4, 10, 4, 94, "2.81", "138.6"),
     (16, 32, 8192, 9, 10, 4, 199, "2.71", "138.6"),
-    (16, 1000, 2048, 1, 13, 5, 39, "4.25", "112.9"),
     (16, 1000, 4096, 3, 13, 5, 91, "3.58", "112.9"),
     (16, 1000, 8192, 7, 13, 5, 195, "3.39", "112.9"),
 )
@@ -79,11 +75,8 @@ def test_parameters_are_the_shortest(row):
     assert [fields, scale, dropped] == [
         facts[name] for name in ("values_per_coefficient", "log2_scale", "dropped_bits")
     ]
-    assert (
-        modulus_bits
-        == sum(prime.bit_length() for prime in facts["primes"])
-        <= MOST_PRIME_BITS * degree // 2048
-    )
+    assert modulus_bits == sum(prime.bit_length() for prime in facts["primes"])
+    assert modulus_bits <= MOST_PRIME_BITS * degree // 2048
     assert (f"{parameters.bytes_per_value:.2f}", parameters.values_per_coefficient) == (size, fields)
     best = shortest(value_bits, clients, degree)
     assert (f"{best[0]:.2f}", best[1]) == (size, fields)

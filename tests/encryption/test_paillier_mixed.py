@@ -152,7 +152,8 @@ def test_bad_unions(authority):
     encryptor = sf.paillier.Encryptor(authority.public_key)
     with pytest.raises(sf.ParameterError, match="outside"):
         encryptor.encrypt_in_union(np.zeros(5), order, sf.Mask.from_indices([1, 3], 5))
-    for update, mask in ((np.zeros(5), sf.Mask.full(6)), (np.zeros(6), sf.Mask.from_indices([1], 6))):
+    mask = sf.Mask.from_indices([1], 6)
+    for update in (np.zeros(5), np.zeros(6)):
         with pytest.raises(sf.ParameterError):
             encryptor.encrypt_in_union(update, order, mask)
         with pytest.raises(sf.ParameterError):

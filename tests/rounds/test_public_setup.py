@@ -16,7 +16,7 @@ from methods.small_plan import small_plan
 from methods.variants import every_variant, variants
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
 from shieldfl.methods.registry import MethodSettings, make_method, method_of
-from shieldfl.rounds.plan import PublicSetup
+from shieldfl.rounds.plan import GlobalModel, PublicSetup
 
 
 @every_variant
@@ -71,6 +71,8 @@ def test_another_model_is_refused():
         run.method.aggregator_steps(run.setup, run.weights)
     with pytest.raises(ParameterError, match="other sizes"):
         run.method.authority_setup(initial_model(7))
+    vectors = [np.zeros(size, np.float32) for size in range(4)]
+    assert GlobalModel(vectors[3], vectors[1]).digest != GlobalModel(vectors[1], vectors[3]).digest
     # Same bytes, same digest: another dtype or shape is another model none the less.
     parameters = run.initial.parameters
     for vector in (parameters.astype(np.float64), parameters.reshape(1, -1)):
