@@ -227,7 +227,7 @@ def test_the_verbs_of_every_scheme_are_its_own(name):
     updates = np.random.default_rng(2).integers(-(2**20), 2**20, (2, 1000)) * 2.0**-20
     for key, update, own in zip(keys, updates, masks, strict=True):
         frame, covered = scheme.encrypt(scheme.encryptor(key, None, "update"), update, own, positions, 0.5, 3)
-        assert covered == positions.mask
+        assert (covered, public_key._batch_class.from_bytes(frame).client) == (positions.mask, key.client)
         with pytest.raises(KeyMismatchError, match="another client"):
             scheme.add(aggregator, key.client + 1, frame, 1, None)
         scheme.add(aggregator, key.client, frame, 1, None)

@@ -109,7 +109,7 @@ def test_a_value_that_is_no_number_is_refused_by_position(clip, bad):
         clip(vector, 1.0)
 
 
-@pytest.mark.parametrize("norm", [0.0, -1.0, 2.0**-101, math.nan, math.inf])
+@pytest.mark.parametrize("norm", [0.0, -1.0, 2.0**-101, math.nan, math.inf, "1"])
 def test_an_impossible_clipping_norm_is_refused(norm):
     for clip in WITHOUT_NOISE:
         with pytest.raises(ParameterError, match="clipping norm"):
@@ -125,7 +125,7 @@ def test_other_arrays_are_refused(vector):
             take(vector, 1.0)
 
 
-@pytest.mark.parametrize("standard_deviation", [-1e-9, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("standard_deviation", [-1e-9, math.nan, math.inf, -math.inf, "1"])
 def test_an_impossible_standard_deviation_is_refused(standard_deviation):
     vector = np.zeros(2, dtype=np.float32)
     for refused in (

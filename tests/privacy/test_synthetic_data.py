@@ -146,6 +146,8 @@ def test_noise_follows_no_seed_and_torchs_generator_is_left_alone() -> None:
 
 
 def test_classes_that_the_noise_hides_are_an_error() -> None:
+    with pytest.raises(DataError, match="0 to 3"):
+        fit(samples(20)[0], samples(20)[1] + 1)
     with pytest.raises(RangeError, match="larger epsilon"):
         fit(*samples(4))  # more, and noise lifts one over the bound once in some hundred runs
     assert set(fit(*samples(40), epsilon=1e4, steps=1).labels.tolist()) <= set(range(CLASSES))
@@ -313,8 +315,7 @@ def test_the_grid_follows_from_public_numbers_and_a_contribution_that_is_too_lon
     # Noise of a wider deviation has wider steps, so that it can be drawn.
     wide = synthetic_data._Grid.choose(400.0, 100)
     assert 2**22 < 400.0 * wide.sensitivity * 2**wide.fraction_bits <= 2**24
-    # Rounding moves each of 100 numbers by half a step at most.
-    half_step = 2.0 ** -(wide.fraction_bits + 1)
-    assert wide.sensitivity == pytest.approx(math.sqrt(2) + 10.0 * half_step, abs=half_step / 10.0)
+    step = 2.0**-wide.fraction_bits
+    assert wide.sensitivity == pytest.approx(math.sqrt(2) + math.sqrt(100) * step / 2.0, abs=step / 10.0)
     with pytest.raises(ParameterError, match="larger one"):
         synthetic_data._Grid.choose(1e8, 100)

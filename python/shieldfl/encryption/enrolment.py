@@ -656,7 +656,7 @@ def open_total(
     """
     given = _checked(total, keys)
     if not isinstance(total, checked_key(public_key, EnrolledPublicKey)._total_class):
-        raise KeyMismatchError("the total has another encryption scheme than the session")
+        raise KeyMismatchError("the total has another scheme than the session")
     opened: tuple[NDArray[np.float64], float | None] = total.parse(threads).open(
         public_key._core,
         total.digest(beside, threads),
