@@ -146,7 +146,7 @@ def test_a_client_without_the_secret_enrols_and_no_more_until_it_is_granted():
         enrolling = method.client_steps(setup, index, 1, initial)
         with pytest.raises(PolicyError, match="granted no answers"):
             method.granted_client_steps(setup, index, 1, initial, enrolling)
-        with pytest.raises(PolicyError, match="only enrols"):
+        with pytest.raises(PolicyError, match="can only enrol"):
             enrolling.begin_round(1, method.plan.clients, authority.newest_model())
         enrolling.enrolled(authority.enrol(index, enrolling.enrolment()))
         client, secret = method.granted_client_steps(setup, index, 1, initial, enrolling)
