@@ -163,7 +163,7 @@ def test_what_contradicts_itself_is_refused_at_once():
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [(lambda: 5, "gives int"), (lambda: nn.Linear(3, 2).double(), "'weight' is of another dtype")],
+    [(lambda: 5, "gives int"), (lambda: nn.Linear(3, 2).double(), "'weight' has another dtype")],
 )
 def test_models_that_runs_cannot_train_are_refused(model, words):
     with pytest.raises(ParameterError, match=words):

@@ -66,8 +66,7 @@ class SelectiveShieldSettings(FixedPoint):
     consensus: Annotated[
         Share,
         about(
-            "Share of the clients that must select a position for it to be encrypted (eq. 16); 1 is the "
-            "intersection.",
+            "Share of clients that must select a position to encrypt it (eq. 16); 1 is the intersection.",
             symbol="rho",
             options=("--rho", "--consensus"),
         ),
@@ -79,9 +78,8 @@ class SelectiveShieldSettings(FixedPoint):
     noise_distribution: Annotated[
         Literal["gaussian", "discrete-gaussian"],
         about(
-            "Distribution of the noise. gaussian: floating-point noise. discrete-gaussian: exact draws "
-            "on a grid set by the standard deviation, so that the privacy proof covers the numbers sent; "
-            "slower."
+            "gaussian: floating-point noise. discrete-gaussian: exact draws on a grid set by the standard "
+            "deviation, so that the privacy proof covers the numbers sent; slower."
         ),
     ] = "gaussian"
     clip_norm: Annotated[
@@ -103,24 +101,15 @@ class SelectiveShieldSettings(FixedPoint):
     delta: Annotated[Delta, about("Delta of every stated epsilon.")] = 1e-5
     divisor: Annotated[
         Literal["contributors", "participants"],
-        about(
-            "Divisor of a position's sum: the number of clients that sent it, or of all clients in the "
-            "round (eq. 26)."
-        ),
+        about("Divisor of a position's sum: clients that sent it, or all clients in the round (eq. 26)."),
     ] = "contributors"
     negotiation: Annotated[
         Literal["clear", "encrypted"],
-        about(
-            "clear: the aggregator sees every mask, as in the paper. encrypted: only the opener of sums "
-            "sees tallies."
-        ),
+        about("clear: the aggregator sees every mask, as in the paper. encrypted: the opener sees tallies."),
     ] = "clear"
     hide_personalised: Annotated[
         bool,
-        about(
-            "Send noise on personalised positions, so that an upload does not reveal them. Needs "
-            "encrypted negotiation."
-        ),
+        about("Send noise on personalised positions, to hide which they are. Needs encrypted negotiation."),
     ] = False
     buffers: Annotated[
         Literal["local", "encrypted"],
@@ -652,9 +641,8 @@ class SelectiveShield(Method):
         if encrypted_votes:
             self.phases = (Phase("negotiate", answered_by_authority=True, opens="votes"), self.phases[1])
             self.notes.append(
-                "tallies of votes are opened in every round: if one client more or less takes part in the "
-                "next round, the difference is its vote at all positions where the others' votes stay the "
-                "same"
+                "tallies of votes are opened in every round: where one client more or less takes part in the "
+                "next, the difference is its vote at all positions at which the others' votes stay"
             )
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:
             self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")

@@ -282,7 +282,7 @@ def test_says_where_it_cannot_be_tried():
     tail = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Tanh())
     flat = trained(nn.Sequential(nn.Linear(64, 10)), features.flatten(1), labels)
     for attack, observed, why in (
-        (Idlg(), trained(relu_model(), features, labels), "one sample"),
+        (Idlg(), trained(relu_model(), features, labels), "one label"),
         (Idlg(), trained(tail, *first), "Linear"),
         (Inverting(), trained(tail, *first), "Linear"),
         (Inverting(), trained(tail, features, labels), "Linear"),
