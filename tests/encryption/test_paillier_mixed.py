@@ -152,8 +152,9 @@ def test_bad_unions(authority):
     encryptor = sf.paillier.Encryptor(authority.public_key)
     with pytest.raises(sf.ParameterError, match="outside"):
         encryptor.encrypt_in_union(np.zeros(5), order, sf.Mask.from_indices([1, 3], 5))
-    mask = sf.Mask.from_indices([1], 6)
-    for update in (np.zeros(5), np.zeros(6)):
+    longer = sf.Mask.from_indices([1], 6)
+    for count, mask in ((5, sf.Mask.full(6)), (5, longer), (6, longer)):
+        update = np.zeros(count)
         with pytest.raises(sf.ParameterError):
             encryptor.encrypt_in_union(update, order, mask)
         with pytest.raises(sf.ParameterError):

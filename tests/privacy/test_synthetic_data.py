@@ -315,6 +315,7 @@ def test_the_grid_follows_from_public_numbers_and_a_contribution_that_is_too_lon
     # Noise of a wider deviation has wider steps, so that it can be drawn.
     wide = synthetic_data._Grid.choose(400.0, 100)
     assert 2**22 < 400.0 * wide.sensitivity * 2**wide.fraction_bits <= 2**24
+    assert wide.sensitivity > grid.sensitivity
     step = 2.0**-wide.fraction_bits
     assert wide.sensitivity == pytest.approx(math.sqrt(2) + math.sqrt(100) * step / 2.0, abs=step / 10.0)
     with pytest.raises(ParameterError, match="larger one"):

@@ -24,7 +24,7 @@ _HELP = """Protected federated averaging at about the cost of plain averaging.
 
 Start with:
   shieldfl doctor           test the installation
-  shieldfl run --rounds 2   train on a small data set, encrypted; takes seconds
+  shieldfl run --rounds 2   train on a small data set, protected; takes seconds
 """
 
 

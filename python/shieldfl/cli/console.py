@@ -163,7 +163,7 @@ def progress_of(total: float, *columns: ProgressColumn) -> Iterator[Callable[[fl
 def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
     """Show one bar for the whole budget.
 
-    Yields a function that is told which method's federation, of which number, begins.
+    Yields a function that takes method and number of each federation as it begins.
     """
     began, of_all = time.monotonic(), TextColumn(f"of {budget_minutes:g} min")
     with progress_of(60 * budget_minutes, TimeElapsedColumn(), of_all) as show:

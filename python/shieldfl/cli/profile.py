@@ -287,8 +287,8 @@ def _print_plan(found: Recommendation, clients: Sequence[str], console: ResultCo
     console.print(table)
     console.say(
         "least and most: smallest and largest share that a client encrypts; shortest: the round if all "
-        "encrypt as little as allowed; pool: time to prepare randomisers, of which a round counts the part "
-        "that does not fit into idle time."
+        "encrypt as little as allowed; pool: time to prepare randomisers; a round counts the part that does "
+        "not fit into idle time."
     )
     if clients:
         best = found.best

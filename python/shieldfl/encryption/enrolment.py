@@ -1,4 +1,4 @@
-"""Enrolment: how a client comes to share a key with the key authority, and what a session makes public.
+"""Enrolment: how a client and the key authority share a key, and what a session makes public.
 
 The client draws the secret and seals it to the authority's public key, which it has pinned: by HPKE (RFC
 9180), with ML-KEM-768 and X25519 together, so that the request stays sealed while either of both holds. If

@@ -193,7 +193,7 @@ class Telling:
     ended: int = 0
     """Last round that this client went through, and whose end it has."""
     clear_metrics: int = 0
-    """Last round of which an event tells that metrics have left."""
+    """Last round whose metrics have left, by an event."""
 
     def add(self, *events: PrivacyEvent) -> None:
         self.events += named(events)

@@ -65,7 +65,7 @@ class Noise:
         object.__setattr__(self, "steps", as_count(self.steps, "the number of steps"))
 
     def added_by(self, clients: int) -> Noise:
-        """Return the noise of so many clients together, each of which has added its own."""
+        """Return the noise of so many clients together, if each adds its own."""
         return replace(self, multiplier=self.multiplier * math.sqrt(clients))
 
 

@@ -250,7 +250,7 @@ class RoleContext:
     aggregator_opens: bool
     buffer_factor: float
     answered_once: tuple[str, ...]
-    """Phases of which the key authority answers a single total in the whole run."""
+    """Phases for which the key authority answers a single total in the whole run."""
 
     def __post_init__(self) -> None:
         as_threads(self.threads)

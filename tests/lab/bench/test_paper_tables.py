@@ -221,9 +221,7 @@ def test_pages_speak_of_the_results_that_are_stored(published):
         if any(cell.ours is not None for cell in verdicts.cells_of(table, kept)):
             said = pages.words_of(table.paper)
             assert table.name in said, f"texts/{table.paper}.md says nothing of {table.name}"
-            assert kept.commit in said[""], (
-                f"{table.name} was measured again: read texts/{table.paper}.md again"
-            )
+            assert kept.commit in said[""], f"{table.name} is newer: read texts/{table.paper}.md again"
 
 
 def test_nothing_is_stored_of_another_file_or_by_a_row_that_is_not_there(published):

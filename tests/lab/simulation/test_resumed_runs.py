@@ -258,12 +258,7 @@ def test_nothing_is_gone_on_from_where_nothing_is(tmp_path):
         ({"seed": 1}, ["full-he"], {}, "differs in seed"),
         ({"rounds": 3}, ["full-he"], {}, "differs in rounds, the settings of full-he"),
         ({}, ["full-he", "fedavg"], {}, "differs in method, the settings of fedavg"),
-        (
-            {},
-            ["full-he"],
-            {"value_bits": 25},
-            "differs in the settings of full-he: a resumed run keeps its settings",
-        ),
+        ({}, ["full-he"], {"value_bits": 25}, "differs in the settings of full-he: a resumed run keeps its"),
     ],
 )
 def test_a_checkpoint_is_of_one_run(begun, changes, methods, settings, words):

@@ -72,7 +72,7 @@ def bound_from_one_run(
     confidence: float = 0.95,
     claimed: float | None = None,
 ) -> EpsilonBound:
-    """Bound epsilon by guesses about canaries, each of which was in or out by a coin.
+    """Bound epsilon by guesses about canaries that a coin put in or left out.
 
     Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", corollary 5.4.
     Canaries of independent runs may be counted together, since each was in one run alone. ``canaries`` counts
