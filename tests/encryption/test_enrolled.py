@@ -138,6 +138,7 @@ def test_a_client_s_key_goes_on_with_its_rounds(scheme):
         lambda scheme, key: scheme.ClientKey.of_secret(key, 0, bytes(33)),
         lambda scheme, key: scheme.ClientKey.of_secret(key, 2**32, bytes(32)),
         lambda scheme, key: scheme.ClientKey(key, -1, bytes(32)),
+        lambda scheme, key: scheme.ClientKey.request(sf.KeyAuthority(sf.ckks.Parameters(), 1).public_key, 0),
         lambda scheme, key: scheme.Encryptor(b"key"),
         lambda scheme, key: scheme.Encryptor(key),
         lambda scheme, key: scheme.Encryptor(client_key(key, 0), part=2**32),
@@ -354,9 +355,8 @@ def test_a_request_says_who_asks_and_seals_what_is_shared():
 
 def test_a_grant_is_sealed_under_what_was_shared():
     context = b"shieldfl grant 1\0" + SESSION
-    under = hmac.digest(SECRET, context, "sha256")
-    assert grant_key(SECRET, SESSION) == under
-    grant = sealed_grant(under, SESSION, KEY)
+    grant = sealed_grant(under := grant_key(SECRET, SESSION), SESSION, KEY)
+    assert under == hmac.digest(SECRET, context, "sha256")
     assert AESGCM(under).decrypt(grant[:12], grant[12:], context) == KEY
 
 

@@ -418,6 +418,7 @@ class ClientKey(Uncopied):
 
         Arguments and errors are those of :meth:`request`; requests are in the order of the group.
         """
+        checked_key(public_key, EnrolledPublicKey)
         if identity is not None:
             public_key = public_key.with_identity(identity)
         authorities = public_key.authorities
