@@ -179,7 +179,7 @@ baselines: $(VENV)/installed  ## the full comparison with other libraries, and t
 	$(BIN)/python bench/baselines.py paillier --targets --json build/paillier-targets.json
 
 # ARGUMENTS of bench/papers/run.py, such as --small, --list or --only NAME.
-papers: $(VENV)/installed  ## the papers' tables that two cores can run, beside ours, into docs/papers; 8 hours by estimate; needs SHIELDFL_DATA
+papers: $(VENV)/installed  ## the papers' tables that two cores can run, beside ours, into docs/explanation/papers; 8 hours by estimate; needs SHIELDFL_DATA
 	$(BIN)/python bench/papers/run.py $(ARGUMENTS)
 
 # From the sources: neither the package nor the network is needed once the tools are there.

@@ -6,7 +6,7 @@
     python bench/baselines.py paillier   # Paillier beside phe and HEU: several minutes
     python bench/baselines.py paillier --targets
 
-``shieldfl bench`` prints the same tables for a user's machine, in a minute. See docs/benchmarks.md.
+``shieldfl bench`` prints the same tables for a user's machine, in a minute. See docs/explanation/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ short vector) and *dual* (a short vector of the dual lattice tells samples from 
   and 8 d calls in dimension d.
 
 Beside them stands what the standard's tables allow at 128 bits. Not counted: hybrid attacks (which guess a part of the
-secret), what the ring's structure may give, and what is not known yet. docs/kahe-margins.md derives the deviations.
+secret), what the ring's structure may give, and what is not known yet.
+docs/explanation/kahe-margins.md derives the deviations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the authority takes, and how long its answers are, under one-time pads and under key-additive encryption.
 
-    python bench/pads_beside_kahe.py            # about three minutes: docs/pads.md has the table that it prints
+    python bench/pads_beside_kahe.py            # about three minutes: docs/explanation/pads.md has its table
     python bench/pads_beside_kahe.py --quick    # shows that it works, and says nothing about speed
     python bench/pads_beside_kahe.py --clients 16 --values 5000 10000
 

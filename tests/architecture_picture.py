@@ -1,4 +1,4 @@
-"""The picture of docs/architecture.md, drawn from what files import: ``python tests/architecture_picture.py``."""
+"""Draws the picture of docs/explanation/architecture.md from imports: ``python tests/architecture_picture.py``."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ HEADER = ("setting", "default", "allowed", "meaning")
 
 def pages_of_methods() -> dict[str, str]:
     """The page of each method, by the table of all of them."""
-    rows = table_rows(doc("docs/methods/README.md"), "method")
-    return dict(re.fullmatch(r"`([\w-]+)` \(\[page\]\(([\w-]+\.md)\)\)", row[0]).groups() for row in rows)
+    rows = table_rows(doc("docs/how-to/choosing-a-method.md"), "method")
+    return dict(re.fullmatch(r"`([\w-]+)` \(\[page\]\(.*/([\w-]+\.md)\)\)", row[0]).groups() for row in rows)
 
 
 def of_flower() -> tuple[type, type]:
-    """Return the settings of docs/flower.md: an app's, and a node's."""
+    """Return the settings of docs/how-to/flower.md: an app's, and a node's."""
     from shieldfl.flower.settings import FederationSettings, NodeSettings
 
     return FederationSettings, NodeSettings
@@ -50,10 +50,10 @@ def with_tables(page: str, *settings: Any) -> str:
 
 def main() -> None:
     for name, page in pages_of_methods().items():
-        path = ROOT / "docs" / "methods" / page
+        path = ROOT / "docs" / "reference" / "methods" / page
         if (settings := named_method(name).settings) is not None:
             path.write_text(with_tables(path.read_text(encoding="utf-8"), settings), encoding="utf-8")
-    path = ROOT / "docs" / "flower.md"
+    path = ROOT / "docs" / "how-to" / "flower.md"
     path.write_text(with_tables(path.read_text(encoding="utf-8"), *of_flower()), encoding="utf-8")
 
 

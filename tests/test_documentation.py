@@ -52,7 +52,8 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-LONG_EXAMPLES = ("docs/paillier.md-0", "docs/own-task.md-1")
+WIRE_FORMAT = "docs/reference/wire-format.md"
+LONG_EXAMPLES = ("docs/explanation/paillier.md-0", "docs/how-to/own-task.md-1")
 """Of several seconds each."""
 EXAMPLES = [
     pytest.param(code, id=name, marks=pytest.mark.slow if name in LONG_EXAMPLES else ())
@@ -132,7 +133,7 @@ def test_binding_names_exist(name):
 
 
 def test_the_table_of_methods_says_what_their_classes_say():
-    rows = table_rows(doc("docs/methods/README.md"), "method")
+    rows = table_rows(doc("docs/how-to/choosing-a-method.md"), "method")
     stated = {name: row[1:] for name, row in zip(pages_of_methods(), rows, strict=True)}
     said = {name: named_method(name) for name in BUILT_IN}
     assert stated == {name: [one.sends, one.purpose] for name, one in said.items()}
@@ -140,7 +141,7 @@ def test_the_table_of_methods_says_what_their_classes_say():
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_settings_of_methods_are_documented(name):
-    page = doc(f"docs/methods/{pages_of_methods()[name]}")
+    page = doc(f"docs/reference/methods/{pages_of_methods()[name]}")
     settings = named_method(name).settings
     if settings is None:
         assert "| setting |" not in page
@@ -152,7 +153,7 @@ def test_wire_header_table_is_the_core_s():
     header, source = doc("cpp/common/wire.h"), doc("cpp/common/wire.cpp")
     constants = {name: int(value) for name, value in re.findall(r"constexpr \S+ (k\w+) = (\d+);", header)}
     magic = "".join(re.findall(r"'(\w)'", re.search(r"kMagic = \{(.*?)\}", source).group(1)))
-    rows = {row[2]: row for row in table_rows(doc("docs/wire-format.md"), "offset")}
+    rows = {row[2]: row for row in table_rows(doc(WIRE_FORMAT), "offset")}
     assert rows["magic"][3] == f"`{magic}`"
     assert rows["version"][3] == f"u16, {constants['kWireVersion']}"
     assert int(rows["body"][0]) == constants["kFrameHeaderBytes"]
@@ -167,7 +168,7 @@ def test_wire_header_table_is_the_core_s():
 def test_frame_kinds_are_the_core_s():
     enumerators = re.search(r"enum class FrameKind.*?\{(.*?)\}", doc("cpp/common/wire.h"), re.DOTALL).group(1)
     numbers = [int(number) for number in re.findall(r"= (\d+)", enumerators)]
-    rows = table_rows(doc("docs/wire-format.md"), "kind")
+    rows = table_rows(doc(WIRE_FORMAT), "kind")
     assert [int(row[0]) for row in rows] == numbers
     for number, name, _ in rows:
         frame = b"SHFL" + struct.pack("<HHQ", 2, int(number), 0) + bytes(36)
@@ -176,17 +177,14 @@ def test_frame_kinds_are_the_core_s():
 
 def test_example_mask_is_the_documented_one():
     frame = sf.Mask.from_indices([1, 5, 70], 100).to_bytes()
-    page = prose_of("docs/wire-format.md")
+    page = prose_of(WIRE_FORMAT)
     assert f"`{frame[66:-4].hex(' ')}`" in page
     assert f"the frame takes {len(frame)} bytes" in page
 
 
 def test_packing_limits_in_the_wire_format_are_the_core_s():
     headers = doc("cpp/scheme/fixed_point.h") + doc("cpp/rlwe/packed_digits.h")
-    rows = {
-        row[2]: row[3]
-        for row in table_rows(doc("docs/wire-format.md").partition("## Parameters")[2], "offset")
-    }
+    rows = {row[2]: row[3] for row in table_rows(doc(WIRE_FORMAT).partition("## Parameters")[2], "offset")}
     limit = {name: int(value) for name, value in re.findall(r"constexpr \w+ (k\w+) = (\d+);", headers)}
     assert rows["value_bits"] == f"{limit['kMinValueBits']} to {limit['kMaxValueBits']}"
     assert rows["fraction_bits"] == f"0 to {limit['kMaxFractionBits']}"
@@ -197,7 +195,7 @@ def test_packing_limits_in_the_wire_format_are_the_core_s():
 
 
 def test_sizes_in_the_wire_format_are_the_core_s():
-    page = prose_of("docs/wire-format.md")
+    page = prose_of(WIRE_FORMAT)
     authority = sf.KeyAuthority(sf.ckks.Parameters())
     facts = authority.public_key.parameters._facts
     assert f"the frame takes {len(authority.public_key.to_bytes()):,} bytes" in page
@@ -208,14 +206,14 @@ def test_sizes_in_the_wire_format_are_the_core_s():
     fixed, each = encoded.groups()
     assert f"{fixed} bytes and {each} more for each prime. They open the body" in page
     assert page.count(f"| {fixed} + {each} · primes | parameters |") == 2
-    rows = table_rows(doc("docs/wire-format.md").partition("## Parameters")[2], "offset")
+    rows = table_rows(doc(WIRE_FORMAT).partition("## Parameters")[2], "offset")
     ends = [int(row[0]) + int(row[1].removesuffix(" each")) for row in rows]
     assert [int(row[0]) for row in rows] == [0, *ends[:-1]]
     assert rows[-1][0] == fixed
 
 
 def test_what_a_small_update_costs_is_measured():
-    for count, *frames in table_rows(doc("docs/own-loop.md"), "values"):
+    for count, *frames in table_rows(doc("docs/how-to/own-loop.md"), "values"):
         size = int(count.replace(",", ""))
         planned = sf.kahe.Parameters.plan(max_clients=8, count=size)
         made = sf.kahe.Parameters(max_clients=8), planned, sf.pads.Parameters(max_clients=8)
@@ -226,7 +224,7 @@ def test_what_a_small_update_costs_is_measured():
 
 
 def test_costs_of_full_encryption_are_computed():
-    page = prose_of("docs/methods/full-he.md")
+    page = prose_of("docs/reference/methods/full-he.md")
     for settings, words in (
         ({}, "a model of a million values {:.2f} bytes for each"),
         ({"value_bits": 16, "fraction_bits": 14}, "it is {:.2f}: values"),
@@ -237,7 +235,7 @@ def test_costs_of_full_encryption_are_computed():
 
 
 def test_costs_of_selective_shield_are_computed():
-    page = prose_of("docs/methods/selective-shield.md")
+    page = prose_of("docs/reference/methods/selective-shield.md")
     updates = sf.ckks.Parameters(max_clients=20)
     size = 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10
     votes = sf.ckks.Parameters.plan(max_clients=20, value_bits=2, fraction_bits=0, goal="size", count=size)
@@ -259,7 +257,7 @@ def test_privacy_table_of_selective_shield_is_computed():
     from shieldfl.privacy.accountant import epsilon_of
     from shieldfl.privacy.events import Noise
 
-    for sigma, paper, added in table_rows(doc("docs/methods/selective-shield.md"), "σ"):
+    for sigma, paper, added in table_rows(doc("docs/reference/methods/selective-shield.md"), "σ"):
         multipliers = float(sigma), float(sigma) * 20**0.5
         spent = [epsilon_of({Noise(multiplier, "client"): 10}, 1e-5) for multiplier in multipliers]
         documented = [float(cell.replace(",", "")) for cell in (paper, added)]
@@ -271,7 +269,7 @@ def test_keys_of_fleet_files_are_documented():
 
     sections = {"model": Model, "training": Training, "aggregator": Aggregator, "client": ClientKind}
     known = {f"{section}.{key}" for section, kind in sections.items() for key in settings_of(kind)}
-    cells = [row[0] for row in table_rows(doc("docs/fleet.md"), "key")]
+    cells = [row[0] for row in table_rows(doc("docs/how-to/fleet.md"), "key")]
     documented = {key for cell in cells for key in re.findall(r"`(\w+\.\w+)`", cell)}
     assert documented - {"client.bandwidth"} == known - {"model.name", "client.name"}
 
@@ -296,11 +294,10 @@ def test_pages_say_how_many_methods_there_are():
     """Of all of them; a page of a method, or of a measurement, speaks of some."""
     pages = [
         ROOT / "README.md",
-        *(ROOT / "docs").glob("*.md"),
-        ROOT / "docs/methods/README.md",
+        *(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name not in ("methods", "papers")),
         *EXAMPLE_PAGES,
     ]
-    of_some = {"docs/audit.md", "docs/audit-papers.md", "docs/benchmarks.md", "docs/papers/README.md"}
+    of_some = {"docs/how-to/audit.md", "docs/explanation/audit-papers.md", "docs/explanation/benchmarks.md"}
     said = numbers_before("methods|ways of protecting", pages)
     said = {
         key: number for key, number in said.items() if key[0] not in of_some and number > len(BUILT_IN) // 2
@@ -317,7 +314,7 @@ def test_pages_say_how_many_lines_protect_a_flower_app():
     }
     assert len(diffs) == 3
     assert len(counts) == 1
-    pages = (ROOT / "README.md", ROOT / "docs/flower.md", ROOT / "docs/tutorial.md", *EXAMPLE_PAGES)
+    pages = (ROOT / "README.md", ROOT / "docs/how-to/flower.md", ROOT / "docs/tutorial.md", *EXAMPLE_PAGES)
     said = numbers_before(r"lines\b", pages)
     assert len(said) >= 4
     assert set(said.values()) == counts, said

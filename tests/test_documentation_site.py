@@ -17,8 +17,10 @@ import pytest
 
 from documentation_pages import PAGES, ROOT, doc
 
+OF_ONE_SUBJECT = ("docs", "methods", "papers")
 SITE = ROOT / "build" / "site"
-TERMS = re.findall(r"^### (.+?)\n\n(.+?)(?=\n\n|\n*\Z)", doc("docs/glossary.md"), re.MULTILINE | re.DOTALL)
+GLOSSARY = doc("docs/reference/glossary.md")
+TERMS = re.findall(r"^### (.+?)\n\n(.+?)(?=\n\n|\n*\Z)", GLOSSARY, re.MULTILINE | re.DOTALL)
 
 
 def loaded(name: str):
@@ -37,9 +39,11 @@ def test_every_page_is_in_the_navigation():
     assert {page.relative_to(ROOT) for page in PAGES} <= assemble.pages().keys()
 
 
-def test_the_entry_page_leads_to_every_page_of_its_folder():
-    linked = set(re.findall(r"\]\(([\w-]+\.md)", doc("docs/README.md")))
-    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+def test_the_entry_page_leads_to_every_page():
+    linked = {ROOT / "docs" / page for page in re.findall(r"\]\(([\w/-]+\.md)", doc("docs/README.md"))}
+    assert linked >= {
+        page for page in (ROOT / "docs").rglob("*.md") if page.parent.name not in OF_ONE_SUBJECT
+    }
 
 
 @pytest.mark.parametrize(("term", "text"), TERMS, ids=[term for term, _ in TERMS])
@@ -54,7 +58,7 @@ def test_docstrings_become_markdown():
     pytest.importorskip("griffe")
     markdown_of = loaded("api_docstrings").markdown_of
     docstring = (
-        "Do it, see ``docs/kahe.md``.\n\nParameters\n----------\ncount, size : how many\n    there are.\n"
+        "Do it, see ``docs/explanation/kahe.md``.\n\nParameters\n----------\ncount, size : how many\n    there are.\n"
         "key : see :meth:`open`.\n\nRaises ParameterError."
     )
     assert markdown_of(docstring, "shieldfl.encryption.kahe") == (

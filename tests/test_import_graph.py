@@ -40,7 +40,7 @@ def test_the_picture_shows_the_rooms_and_arrows_of_the_code():
 
 
 def test_the_page_names_every_room_and_files_that_there_are():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     for room in python_rooms().keys() - {"__main__"} | cpp_rooms().keys():
         assert re.search(rf"`{room}(/|\.py)", page), room
     for path in re.findall(r"`(?:cpp/)?([\w/]+\.(?:py|h|cpp))`", page):

@@ -1,4 +1,4 @@
-"""The lemma of docs/kahe-proofs.md by exact enumeration: what two clients hide once sums of coins are known."""
+"""kahe-proofs.md's lemma by exact enumeration: what two clients hide once sums of coins are known."""
 
 from __future__ import annotations
 

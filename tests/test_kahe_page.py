@@ -15,8 +15,8 @@ import shieldfl as sf
 from documentation_pages import ROOT, doc, prose_of, table_rows
 from shieldfl.encryption.kahe import ATTACK_COSTS
 
-PAGE = doc("docs/kahe.md")
-PROSE = " ".join(map(prose_of, ("docs/kahe.md", "docs/kahe-proofs.md", "docs/kahe-margins.md")))
+PAGE = doc("docs/explanation/kahe.md")
+PROSE = " ".join(prose_of(f"docs/explanation/{name}.md") for name in ("kahe", "kahe-proofs", "kahe-margins"))
 MOST_PRIME_BITS = 50
 
 

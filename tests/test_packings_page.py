@@ -1,4 +1,4 @@
-"""The figures of docs/packings.md and its reference, recomputed by formula and compared with the core's."""
+"""The figures of docs/explanation/packings.md and its reference, recomputed by formula and compared with the core's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 import shieldfl as sf
 from documentation_pages import doc, prose_of, table_rows
 
-PAGES = ("docs/packings.md", "docs/packings-reference.md")
+PAGES = ("docs/explanation/packings.md", "docs/reference/packings-reference.md")
 PAGE = "\n".join(map(doc, PAGES))
 PROSE = " ".join(map(prose_of, PAGES))
-SCHEMES = {"ckks": PAGE, "kahe": doc("docs/kahe.md")}
-DESCRIBED = SCHEMES | {"pads": doc("docs/pads.md")}
+SCHEMES = {"ckks": PAGE, "kahe": doc("docs/explanation/kahe.md")}
+DESCRIBED = SCHEMES | {"pads": doc("docs/explanation/pads.md")}
 DESCRIPTIONS = [
     (scheme, *one)
     for scheme, page in DESCRIBED.items()

@@ -1,4 +1,4 @@
-"""The figures of docs/paillier.md and of Paillier in docs/wire-format.md, compared with the core's."""
+"""Figures of Paillier in docs/explanation/paillier.md and docs/reference/wire-format.md, compared with the core's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import shieldfl as sf
 from documentation_pages import doc, prose_of, table_rows
 from encryption.paillier_keys import authority_for
 
-PAGE = "docs/paillier.md"
-WIRE = doc("docs/wire-format.md")
+PAGE = "docs/explanation/paillier.md"
+WIRE = doc("docs/reference/wire-format.md")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The pages of docs/papers: the words of ``texts`` around tables of what is stored.
+"""The pages of docs/explanation/papers: the words of ``texts`` around tables of what is stored.
 
 A text begins with the commit whose results it speaks of. ``=== frame`` is the page, ``=== NAME`` what stands around a
 table.
@@ -21,7 +21,7 @@ from shieldfl.quantities import bytes_text, seconds_text, share_text
 
 __all__ = ["FOLDER", "Measured", "pages", "words_of", "write_pages"]
 
-FOLDER = ROOT / "docs" / "papers"
+FOLDER = ROOT / "docs" / "explanation" / "papers"
 Measured = Sequence[tuple[PaperTable, Stored | None]]
 """Tables, and what is stored of each."""
 

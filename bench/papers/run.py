@@ -4,9 +4,9 @@
 
 Tables are the files of bench/papers/tables. What is measured is kept row by row in bench/papers/results, under the
 digests of the file and of the code (git's trees of python/shieldfl and cpp as they lie there), and what is kept under
-the same ones is not measured again. In the end the pages of docs/papers are written. Exit code 2 for a file that asks
-for something unknown, which is named while the others run; 1 where a row could not be measured for another reason
-than that its data are not there; 130 for Ctrl-C, after which the next run goes on.
+the same ones is not measured again. In the end the pages of docs/explanation/papers are written. Exit code 2 for a
+file that asks for something unknown, which is named while the others run; 1 where a row could not be measured for
+another reason than that its data are not there; 130 for Ctrl-C, after which the next run goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// How large the error of a sum of ciphertexts can get. docs/packings-reference.md derives the formulas.
+// How large the error of a sum of ciphertexts can get. docs/reference/packings-reference.md derives the formulas.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ double dropping_bound(std::size_t degree, std::uint64_t clients, DroppedBits dro
 
 // Both: exceeded with probability at most 2^-96, dropped bits being taken for uniform. That they are not
 // quite multiplies it by less than 1.002 for up to 1,000 clients, and by less than 1.5 in any case
-// (docs/packings-reference.md). Among 2^32 coefficients none exceeds it but with probability 2^-64.
+// (docs/reference/packings-reference.md). Among 2^32 coefficients none exceeds it but with probability 2^-64.
 double error_bound(std::size_t degree, std::uint64_t clients, DroppedBits dropped);
 
 }  // namespace shieldfl::ckks

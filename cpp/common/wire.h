@@ -10,7 +10,7 @@
 //   48      ...    body, laid out by the kind
 //   last    4      CRC-32C over everything before it
 //
-// docs/wire-format.md describes the bodies.
+// docs/reference/wire-format.md describes the bodies.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@ namespace shieldfl::kahe {
 // -log2 of the probability at most with which a coefficient's error in the sum of `clients` ciphertexts
 // reaches half the scale. Errors have variance 21; what is dropped is uniform, of variance (4^d - 1) / 12,
 // and the middle that stands for it 1/2 too much, which is taken off again but for 1/2 of an odd number of
-// clients. The bound is that of a sub-Gaussian sum, 2 exp(-B^2 / (2 V)) (docs/kahe-margins.md).
+// clients. The bound is that of a sub-Gaussian sum, 2 exp(-B^2 / (2 V)) (docs/explanation/kahe-margins.md).
 double failure_bits(std::uint64_t clients, unsigned log2_scale, unsigned dropped_bits);
 
 // Parameters keep it above this: among 2^40 coefficients none fails but with probability 2^-64.

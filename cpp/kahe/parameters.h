@@ -1,4 +1,4 @@
-// What everybody in a session agrees on: ranges, ring, fields. docs/kahe-proofs.md has the argument for its
+// What everybody in a session agrees on: ranges, ring, fields. docs/explanation/kahe-proofs.md has the argument for its
 // security.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What everybody in a session agrees on: ranges of values, and room for their sums. docs/pads.md has the
+// What everybody in a session agrees on: ranges of values, and room for their sums. docs/explanation/pads.md has the
 // argument for its security.
 #pragma once
 

@@ -65,7 +65,7 @@ def test_all_clients_of_a_round_train_from_the_model_that_the_authority_signed(v
             with pytest.raises(WireFormatError, match="parts that no model has"):
                 client.begin_round(2, CLIENTS, Message({**first[0], more: bytes(1000)}))
             assert client.state() == before
-        # Nobody but the aggregator knows the model: what it says is believed (docs/dishonest-parties.md).
+        # Nobody but the aggregator knows the model: what it says is believed (docs/explanation/dishonest-parties.md).
         assert client.begin_round(2, CLIENTS, lie).round == 2
         return
     refused(client, 2, lie)

@@ -1,6 +1,6 @@
 """Nobody lies: sums of two rounds, of which one has a client more, differ by what that client sent.
 
-What docs/what-leaks.md says of sums round after round, carried out by a client that opens them.
+What docs/explanation/what-leaks.md says of sums round after round, carried out by a client that opens them.
 """
 
 from __future__ import annotations

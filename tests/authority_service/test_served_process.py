@@ -31,6 +31,7 @@ from shieldfl.cli.app import app
 from shieldfl.settings import plain_settings
 
 (KAHE,) = opened_by_clients([labelled("selective-shield/encrypted")])
+PAGE = "docs/how-to/authority.md"
 COMMAND = [sys.executable, "-m", "shieldfl.cli.main", "authority"]
 
 
@@ -245,7 +246,7 @@ EXAMPLE = ROOT / "examples" / "served_authority" / "rounds.py"
 
 
 def blocks():
-    return re.findall(r"^```bash\n(.*?)^```$", doc("docs/authority.md"), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```bash\n(.*?)^```$", doc(PAGE), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
@@ -279,9 +280,7 @@ def test_what_the_page_says_to_type_runs(tmp_path):
 
 
 def test_the_page_has_every_call_and_setting():
-    stated = {re.sub(r".*ID/|`", "", row[0]) for row in table_rows(doc("docs/authority.md"), "address")}
+    stated = {re.sub(r".*ID/|`", "", row[0]) for row in table_rows(doc(PAGE), "address")}
     assert stated == CALLS.keys() | {"/v1/sessions", "/v1/offers"}
-    named = set(
-        re.findall(r"`(\w+)`", " ".join(row[0] for row in table_rows(doc("docs/authority.md"), "setting")))
-    )
+    named = set(re.findall(r"`(\w+)`", " ".join(row[0] for row in table_rows(doc(PAGE), "setting"))))
     assert named == plain_settings(AuthorityPolicy()).keys()

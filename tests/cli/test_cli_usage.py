@@ -162,9 +162,9 @@ def test_every_option_says_in_one_of_few_ways_what_it_takes() -> None:
     ("page", "group"),
     [
         ("README", "run"),
-        ("docs/methods/selective-shield", "run"),
-        ("docs/benchmarks", "bench"),
-        ("docs/fleet", "profile"),
+        ("docs/reference/methods/selective-shield", "run"),
+        ("docs/explanation/benchmarks", "bench"),
+        ("docs/how-to/fleet", "profile"),
     ],
 )
 def test_options_in_the_documentation_exist(page: str, group: str) -> None:

@@ -2,7 +2,7 @@
 
 They are safe primes, whose places everybody can see: what a search for others would take seconds for. Keys that the
 authority makes have tests of their own.
-Public keys are put together here by hand, independently of the core, from the layout in ``docs/wire-format.md``.
+Public keys are put together by hand, independently of the core, from the layout in ``docs/reference/wire-format.md``.
 """
 
 from __future__ import annotations

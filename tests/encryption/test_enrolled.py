@@ -1,4 +1,4 @@
-"""Schemes in which clients enrol; requests, grants and answers as docs/wire-format.md says."""
+"""Schemes in which clients enrol; requests, grants and answers as docs/reference/wire-format.md says."""
 
 from __future__ import annotations
 

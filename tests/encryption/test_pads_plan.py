@@ -1,4 +1,4 @@
-"""Plans of one-time pads, and what docs/pads.md says of the authority's work and answers beside ``kahe``."""
+"""Plans of one-time pads, and docs/explanation/pads.md's figures of the authority's work beside ``kahe``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from documentation_pages import doc, prose_of, table_rows
 from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.registry import scheme_of
 
-PAGE = doc("docs/pads.md")
-PROSE = prose_of("docs/pads.md")
+PAGE = doc("docs/explanation/pads.md")
+PROSE = prose_of("docs/explanation/pads.md")
 HEAD_BYTES, RING, BLOCKS = 132, 4096, 32
 """Of an answer; the default ring of kahe, and how many ciphertexts share a secret."""
 DRAWN = 32 * RING / 3

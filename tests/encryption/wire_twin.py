@@ -1,4 +1,4 @@
-"""Frames written by hand from docs/wire-format.md, independently of the core, and a key that everybody can make."""
+"""Frames written by hand from docs/reference/wire-format.md, without the core, and a key that everybody can make."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from documentation_pages import ROOT, doc
 
 FOLDER = ROOT / "examples" / "chosen_share"
-PAGE = "docs/own-method.md"
+PAGE = "docs/how-to/own-method.md"
 MOST_LINES = 45
 FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', doc(PAGE), re.MULTILINE | re.DOTALL))
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", doc(PAGE), re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ from setting_tables import of_flower, table_of
 from shieldfl.errors import ParameterError
 from shieldfl.flower.strategy import ShieldStrategy
 
-PAGE = "docs/flower.md"
+PAGE = "docs/how-to/flower.md"
 
 
 def test_tables_of_settings_are_the_code_s():
@@ -47,7 +47,7 @@ def messages():
 
 
 def test_messages_are_those_that_are_printed():
-    table = doc("docs/flower-deployment.md").partition("## When something fails")[2]
+    table = doc("docs/how-to/flower-deployment.md").partition("## When something fails")[2]
     texts = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert len(texts) > 10
     printed = messages()

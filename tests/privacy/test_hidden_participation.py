@@ -152,7 +152,7 @@ def test_the_figures_of_the_page_are_these():
     accountant.compose(dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(deviation)))
     bounds = (divergences_if_hidden(orders, whole, 4.0 * whole, share), accountant.rdp, whole)
     found = [dp_accounting.rdp.compute_epsilon(ORDERS, rounds * one, delta)[0] for one in bounds]
-    page = doc("docs/methods/ddp-fedavg.md").replace("\n ", "")
+    page = doc("docs/reference/methods/ddp-fedavg.md").replace("\n ", "")
     assert "N = 1,000, K = 100, z = 3 and 100 rounds" in page
     sentence = page[page.index("N = 1,000, K = 100") :]
     for figure, words in zip(

@@ -136,7 +136,7 @@ def test_the_chance_of_a_too_large_sum_is_above_the_true_one():
 
 def test_what_is_sent_takes_less_than_three_bytes_a_value_with_a_thousand_clients():
     """Of full ciphertexts, chosen for a million values of a hundred honest clients; by the default scheme."""
-    # 18.6 is what epsilon 1 takes in docs/methods/ddp-fedavg-results.md.
+    # 18.6 is what epsilon 1 takes in docs/reference/methods/ddp-fedavg-results.md.
     for multiplier, clients, most in (
         (0.5, 1000, 2.36),
         (18.6, 1000, 2.89),

@@ -1,7 +1,7 @@
 """What clients and a key authority derive from what they share, once more, slowly: for every scheme in which they do.
 
 Nothing here is constant-time or meant for use. Names and orders of bytes are those of ``cpp/enrolled/context.h`` and of
-docs/wire-format.md.
+docs/reference/wire-format.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Key-additive encryption once more, slowly, in plain Python: what the fast core is tested against.
 
 Nothing here is constant-time or meant for use. Names and orders of bytes are those of the headers in ``cpp/kahe`` and
-of docs/wire-format.md.
+of docs/reference/wire-format.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a frame's secrets are bound to, each part of it with a value of its own: both schemes against their twins.
 
 Frames are made by the public classes, with purposes, parts and masks, under one authority or several; the twins know
-what docs/wire-format.md says.
+what docs/reference/wire-format.md says.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ inline double from_fixed_point(const ckks::ParameterFacts& facts, std::int64_t v
   return std::ldexp(static_cast<double>(value), -facts.fraction_bits);
 }
 
-// Where the fields of a batch or total lie, by docs/wire-format.md.
+// Where the fields of a batch or total lie, by docs/reference/wire-format.md.
 struct FrameOffsets {
   explicit FrameOffsets(const ckks::ParameterFacts& parameter_facts)
       : round(facts + ckks::ParameterFacts::encoded_bytes(parameter_facts.primes.size())) {}

@@ -173,7 +173,7 @@ scheme::OpenedSums open(const EnrolledSession<Types>& session, const Frame& tota
   return open(session, total, std::span<const typename Types::SumKey>(sum_keys));
 }
 
-// Where the fields of a batch, a total or a sum request lie, by docs/wire-format.md.
+// Where the fields of a batch, a total or a sum request lie, by docs/reference/wire-format.md.
 struct SumOffsets {
   explicit SumOffsets(std::size_t facts_bytes) : round(facts + facts_bytes) {}
 

@@ -122,7 +122,7 @@ inline void add_times(Integers& sum, std::int64_t weight, const Integers& added)
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weight * added[i];
 }
 
-// Where the fields of a batch or total lie, by docs/wire-format.md.
+// Where the fields of a batch or total lie, by docs/reference/wire-format.md.
 struct PaillierOffsets {
   static constexpr std::size_t kParameters = kFrameHeaderBytes;
   static constexpr std::size_t kRound = kParameters + paillier::ParameterFacts::kEncodedBytes;

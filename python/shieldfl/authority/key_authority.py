@@ -58,7 +58,7 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireF
 __all__ = ["KeyAuthority", "SumKeyAuthority"]
 
 MOST_OPENED_COEFFICIENTS = 2**32
-"""Under one key. docs/packings-reference.md proves for so many that no opened sum holds encryption noise."""
+"""Under one key. docs/reference/packings-reference.md proves for so many that no opened sum holds encryption noise."""
 MOST_VALUES = 2**32
 """The most values of an answered total, by default: a number in a request decides how much is computed."""
 
@@ -82,8 +82,8 @@ class KeyAuthority(TotalOpener[Key]):
 
     **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its
     own ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it
-    every update under this key that it has recorded, of all rounds (docs/dishonest-parties.md). Methods do so
-    by :class:`~shieldfl.authority.round_keys.RoundKeys`.
+    every update under this key that it has recorded, of all rounds
+    (docs/explanation/dishonest-parties.md). Methods do so by :class:`~shieldfl.authority.round_keys.RoundKeys`.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
     A total that is asked for again gets the answer that it got, not another computation: whoever sees a right
     and a faulty one of a Paillier total knows the key. Memory is bounded by keeping the newest alone; an
     older total is opened again, with the same result and all checks. The number of clients is what the total
-    states: an aggregator that lies about it is outside the threat model (docs/threat-model.md).
+    states: an aggregator that lies about it is outside the threat model (docs/explanation/threat-model.md).
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """A round's public keys, model and answers, as they are taken: signed by the key authority for that round.
 
-A CKKS pair serves one round (docs/dishonest-parties.md), so a key that comes with a round has to be told from
-one that somebody else made, or that an earlier round had. So has an answer that says which positions are
+A CKKS pair serves one round (docs/explanation/dishonest-parties.md), so a key that comes with a round has to be told
+from one that somebody else made, or that an earlier round had. So has an answer that says which positions are
 encrypted: whoever passes on another one reads what it leaves out.
 """
 

@@ -143,7 +143,7 @@ def simulate(
             metavar="FLEET.toml...",
             exists=True,
             dir_okay=False,
-            help="Fleet files (docs/fleet.md). Several are simulated one after the other.",
+            help="Fleet files (docs/how-to/fleet.md). Several are simulated one after the other.",
         ),
     ],
     report: Annotated[
@@ -185,7 +185,9 @@ def plan(
     *,
     fleet_file: Annotated[
         Path,
-        typer.Argument(metavar="FLEET.toml", exists=True, dir_okay=False, help="Fleet file (docs/fleet.md)."),
+        typer.Argument(
+            metavar="FLEET.toml", exists=True, dir_okay=False, help="Fleet file (docs/how-to/fleet.md)."
+        ),
     ],
     clients_table: _ClientsTable = False,
     json_file: JsonFile = None,

@@ -71,7 +71,7 @@ Assignments = Annotated[
         "--set",
         metavar="METHOD.NAME=VALUE",
         help="Setting of one method, such as sense-crypt.encryption=ckks. May be repeated. The pages in "
-        "docs/methods list all settings.",
+        "docs/reference/methods list all settings.",
         rich_help_panel="Other methods",
         show_default=False,
     ),

@@ -2,7 +2,7 @@
 
 Each client shares a key of its own with the key authority, and hides each update with a one-time secret from
 it. The aggregator asks the authority for the sum of the secrets of the clients in its sum; the authority sees
-neither ciphertexts nor what they open to. See ``docs/kahe.md``.
+neither ciphertexts nor what they open to. See ``docs/explanation/kahe.md``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATTACK_COSTS = {2048: (50, 146, 115, 101), 4096: (100, 143, 111, 97), 8192: (200
 The attack is the cheaper of two on that modulus, primal and dual, and its work is rounded down. Three cost
 models give it: the one behind the homomorphic encryption standard's tables, classical core-SVP (one call of a
 sieve, 0.292 bits for each dimension), and core-SVP on a quantum computer (0.257 bits).
-``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out.
+``bench/lattice_estimates.py`` computes them; docs/explanation/kahe.md says what they leave out.
 """
 
 
@@ -95,7 +95,7 @@ class Parameters(RingParameters["PublicKey"]):
             f"but for a chance of 2^-{self.failure_bits:.0f} for each coefficient",
             f"  attacks     at least 2^{standard} by the standard's cost model, 2^{core_svp} by core-SVP, "
             f"2^{quantum} by that on a quantum computer",
-            "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside "
+            "  rests on    hint-RLWE with public widths (docs/explanation/kahe.md): our argument, which awaits outside "
             "review;",
             "              at least two honest clients in every sum",
             key=self._describe_ring(),

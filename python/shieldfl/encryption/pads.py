@@ -2,7 +2,7 @@
 
 Each client adds a key stream that it shares with the key authority. The sum of the streams of the clients in
 a total opens that total, and nothing else. There is no lattice assumption; the price is an authority whose
-work grows with clients and values, and an answer as long as the total. See ``docs/pads.md``.
+work grows with clients and values, and an answer as long as the total. See ``docs/explanation/pads.md``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Parameters(SchemeParameters["PublicKey"]):
             f"one-time pads, {self.security_bits}-bit keys of ChaCha20",
             f"  authority   {self.pad_bytes} bytes of key stream for each client and value, and an answer as "
             "long as the total;",
-            "              for many values kahe is cheaper there: docs/pads.md says from how many on",
+            "              for many values kahe is cheaper there: docs/explanation/pads.md says from how many on",
             "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two "
             "honest clients in every sum",
         )

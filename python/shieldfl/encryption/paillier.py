@@ -2,7 +2,7 @@
 
 The verbs are those of :mod:`shieldfl.encryption.ckks`, and sums are exact. On top of them, batches can be
 multiplied by integer weights, an :class:`Encryptor` can precompute randomisers, and clients with different
-masks can share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``.
+masks can share packed ciphertexts through a :class:`UnionOrder`. See ``docs/explanation/paillier.md``.
 
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
 """
@@ -70,7 +70,7 @@ class Parameters(SchemeParameters["PublicKey"]):
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
     max_weight : the largest integer weight that an aggregator may give a batch, up to 2**20. Keep it small:
-        weights that differ much let one sum tell single updates apart (docs/dishonest-parties.md).
+        weights that differ much let one sum tell single updates apart (docs/explanation/dishonest-parties.md).
     randomizer : "short-exponent" hides a plaintext with a power of one base, which a table makes quick
         (Damgard, Jurik and Nielsen 2010); "classical" with r**n (Paillier 1999).
 

@@ -208,7 +208,7 @@ class SchemeTotal(_Ciphertext):
     def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
         """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame and of ``beside``.
 
-        docs/wire-format.md defines it. It does not depend on ``threads``, None for as many as the work is
+        docs/reference/wire-format.md defines it. It does not depend on ``threads``, None for as many as the work is
         worth. The frame is hashed once: an opener needs this for its request, and for the core.
         """
         if self._digest is None:

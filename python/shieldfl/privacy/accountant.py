@@ -7,7 +7,7 @@ n honest clients' shares on vectors of integers whose difference has a bounded n
 Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation"
 (ICML 2021), and of Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
 Learning" (NeurIPS 2021). The price is a figure above the least that is true, never below:
-docs/privacy-accounting.md says by how much.
+docs/explanation/privacy-accounting.md says by how much.
 
 There is no amplification by sampling of clients against who sees which take part: the aggregator, the key
 authority and every client. For those who do not see it the opened sums of drawn clients have charges of their

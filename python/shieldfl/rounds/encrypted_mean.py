@@ -34,7 +34,7 @@ def encrypted_mean(
 
     **One process that has all keys protects nobody**: this shows what a mean is like. In a federation a key
     authority has the ``KeyAuthority``, each client a ``kahe.ClientKey`` and a ``kahe.Encryptor``, and the
-    collector of updates a ``kahe.Aggregator``: docs/own-loop.md has the code.
+    collector of updates a ``kahe.Aggregator``: docs/how-to/own-loop.md has the code.
 
     Parameters
     ----------

@@ -259,7 +259,7 @@ def test_a_client_of_flower_masks_by_its_defaults_by_itself_and_by_every_neighbo
 
 
 def test_the_documented_baselines_are_those_that_are_measured(paillier_peers):
-    page = doc("docs/benchmarks.md")
+    page = doc("docs/explanation/benchmarks.md")
     text = page.partition("## Who is compared")[2].partition("\n## ")[0]
     documented = dict(re.findall(r"^\| ((?:Ten)?SEAL \d+ \[.*?\]) \| (.*?) \|", text, re.MULTILINE))
     for baseline in update_peers():

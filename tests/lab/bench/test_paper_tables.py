@@ -212,8 +212,8 @@ def test_all_tables_fit_a_working_day(published):
 
 def test_pages_are_those_of_what_is_stored(published):
     written = pages.pages(run.with_results(published))
-    assert {name: doc(f"docs/papers/{name}") for name in written} == written
-    assert {path.name for path in (ROOT / "docs" / "papers").iterdir()} == set(written)
+    assert {name: doc(f"docs/explanation/papers/{name}") for name in written} == written
+    assert {path.name for path in (ROOT / "docs" / "explanation" / "papers").iterdir()} == set(written)
 
 
 def test_pages_speak_of_the_results_that_are_stored(published):

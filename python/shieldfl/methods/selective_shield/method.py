@@ -1,6 +1,6 @@
 """SelectiveShield (Li, Yan, Liu): encrypted, personalised and noised zones, two servers.
 
-docs/methods/selective-shield.md says what it protects, what leaks and how the paper was read.
+docs/reference/methods/selective-shield.md says what it protects, what leaks and how the paper was read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SenseCrypt: each client encrypts what is sensitive and what it has the time for, in clusters of like data.
 
-docs/methods/sense-crypt.md says what it protects, what leaks and how the paper was read.
+docs/reference/methods/sense-crypt.md says what it protects, what leaks and how the paper was read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/fleet.md says of fleet files and costs, against the code."""
+"""What docs/how-to/fleet.md says of fleet files and costs, against the code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Model, Training, pa
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings
 from shieldfl.lab.fleet.round_simulation import simulate
 
-PAGE = doc("docs/fleet.md")
+PAGE = doc("docs/how-to/fleet.md")
 EXAMPLE = re.search(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL).group(1)
 
 
@@ -71,7 +71,7 @@ def test_every_scheme_is_named():
 
 
 def test_shares_that_the_constraints_ask_for():
-    page = prose_of("docs/fleet.md")
+    page = prose_of("docs/how-to/fleet.md")
     best, most = SensitivityCurve.log_normal().best_ratio(), np.ones(1)
     assert f"security asks for less than the {best:.1%}".replace("%", " %") in page
     assert MaskSettings(cost_weight=np.inf).mask_ratios(most)[0][0] < best
@@ -80,7 +80,7 @@ def test_shares_that_the_constraints_ask_for():
 
 
 def test_figures_of_the_papers_costs():
-    page = prose_of("docs/fleet.md")
+    page = prose_of("docs/how-to/fleet.md")
     costs = paper_cost_model()
     assert f"AlexNet with table 4's {PAPER_PARAMETERS:,} parameters" in page
     assert f"a value then takes {costs.scheme.encrypt_seconds[1]:.3f} core seconds" in page

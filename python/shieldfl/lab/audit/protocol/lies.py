@@ -1,7 +1,7 @@
 """The lies of this package: sums of too few, a second or late sum, invented clients, a tampered ciphertext.
 
-The last one reads CKKS frames and an opened sum by docs/wire-format.md and docs/packings.md. It uses only
-numbers that the attacker has: frames that it recorded or made itself, and the opened sum.
+The last one reads CKKS frames and an opened sum by docs/reference/wire-format.md and docs/explanation/packings.md. It
+uses only numbers that the attacker has: frames that it recorded or made itself, and the opened sum.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LoneTotal(ProtocolAttack):
     """Asks for the sum of the victim alone: its mean is the victim's update."""
 
     name = "lone-total"
-    source = "docs/threat-model.md: no sum of fewer than min_clients is opened"
+    source = "docs/explanation/threat-model.md: no sum of fewer than min_clients is opened"
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
@@ -42,7 +42,7 @@ class FewTotal(ProtocolAttack):
     """Asks for the sum of the victim and the liar's client, and subtracts what its client has sent."""
 
     name = "few-total"
-    source = "docs/threat-model.md: no sum of fewer than min_clients is opened"
+    source = "docs/explanation/threat-model.md: no sum of fewer than min_clients is opened"
     needs_client = True
 
     @classmethod
@@ -62,7 +62,7 @@ class SecondTotal(ProtocolAttack):
     """Asks twice in a round, with the victim and without it."""
 
     name = "second-total"
-    source = "docs/threat-model.md: a round has one total"
+    source = "docs/explanation/threat-model.md: a round has one total"
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
@@ -76,7 +76,7 @@ class LateTotal(ProtocolAttack):
     """Keeps a round's ciphertexts, and asks for a second sum of them when its keys should be gone."""
 
     name = "late-total"
-    source = "docs/threat-model.md: keys and answers are of one round"
+    source = "docs/explanation/threat-model.md: keys and answers are of one round"
     rounds_back = 1
 
     @classmethod
@@ -154,7 +154,7 @@ class TamperedCiphertext(ProtocolAttack):
     """
 
     name = "tampered-ciphertext"
-    source = "docs/dishonest-parties.md: one client that tampers with its own ckks ciphertexts"
+    source = "docs/explanation/dishonest-parties.md: one client that tampers with its own ckks ciphertexts"
     needs_client = True
 
     @classmethod
