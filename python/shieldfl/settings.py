@@ -324,7 +324,11 @@ class TrainingSettings(Settings):
 
     local_epochs: Annotated[Count, _training("Passes over a client's data in a round.")] = 5
     batch_size: Annotated[
-        Count, _training("Samples in a mini-batch. The last batch of an epoch may be smaller.")
+        Count,
+        _training(
+            "Samples in a mini-batch. The last batch of an epoch may be smaller. DP-SGD draws batches at "
+            "random, of this size on average."
+        ),
     ] = 32
     learning_rate: Annotated[Positive, _training("Learning rate of SGD.")] = 0.01
     momentum: Annotated[float, Meta(ge=0.0, lt=1.0), _training("SGD momentum, reset each round.")] = 0.9

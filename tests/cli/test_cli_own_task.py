@@ -120,7 +120,8 @@ def test_a_seed_that_fails_keeps_those_before_it(run, tmp_path):
         (["--task", "my_app"], 1, "is no MODULE:NAME"),
         (["--task", "my_app:nothing"], 1, "has no 'nothing'"),
         (["--task", "my_app:task", "--model", "mlp"], 2, "leave out model"),
-        (["--seeds", "1,2", "--seed", "1"], 2, "--seed: it names one seed"),
+        (["--task", "my_app:task", "--dataset", "mnist"], 2, "leave --dataset out"),
+        (["--seeds", "1,2", "--seed", "1"], 2, "--seed: it is for a run of one seed"),
         (["--seeds", "1,1"], 1, "each once"),
     ],
 )

@@ -220,7 +220,7 @@ PAPER = "profile simulate FLEET --paper-costs"
         ("run --resume", "nothing to resume from: name the run's folder"),
         ("run --method ,", "unknown method ','"),
         ("run --method fedavg,magic", "fedavg, selective-shield"),
-        ("run --audit --seeds 0,1", "names one seed"),
+        ("run --audit --seeds 0,1", "a run of one seed"),
         ("run --audit --task nowhere:task", "not on a task"),
         ("run --set sense-crypt.encryption", "METHOD.NAME=VALUE"),
         ("run --set sense-crypt.encrypt=ckks", "no setting"),

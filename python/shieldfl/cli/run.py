@@ -42,18 +42,19 @@ class ComparedMethods(Settings):
     scheme: Annotated[
         str | None,
         about(
-            "Encryption scheme and packing of all methods that offer a choice. Default: each method's "
-            "own. For one method alone: --set METHOD.encryption=NAME.",
+            "Encryption scheme and packing of all methods with a choice; others keep theirs. A method "
+            "that cannot use it is an error. Default: each method's own. For one method alone: "
+            "--set METHOD.encryption=NAME.",
             choices=encryptions,
         ),
     ] = None
     sum_noise: Annotated[
         Positive | None,
         about(
-            "Noise multiplier of encrypted sums, for all methods, each of which must support it. Every "
-            "client adds its share of the noise before it encrypts. The value is the standard deviation "
-            "of the noise that the fewest honest clients add together, divided by the clip norm. For one "
-            "method alone: --set METHOD.sum_noise_multiplier=Z.",
+            "Noise multiplier of encrypted sums, for all methods; selective-shield takes none. Every client "
+            "adds a share of the noise before it encrypts. The shares of the fewest honest clients "
+            "(min_clients less colluders) together have this standard deviation, divided by the "
+            "method's clip norm. For one method alone: --set METHOD.sum_noise_multiplier=Z.",
         ),
     ] = None
     seeds: Annotated[
@@ -81,7 +82,8 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder to write a report to: index.html with all results, tables, plots, result.json.",
+        help="Folder for a report: index.html, result.json, tables and plots. With --seeds: rounds.csv, "
+        "runs.json and a report of each seed in seed-N.",
         file_okay=False,
         rich_help_panel="Output",
     ),
@@ -91,7 +93,7 @@ Report = Annotated[
 @with_options(
     (ComparedMethods, ""),
     (RunConfig, "Run"),
-    (SelectiveShieldSettings, "SelectiveShield"),
+    (SelectiveShieldSettings, "SelectiveShield alone"),
     without=("encryption",),  # --scheme is for all methods
 )
 @interruptible()
@@ -105,8 +107,8 @@ def run(
             "--experiment",
             metavar="FILE",
             help="Run what a TOML file says, and print what a paper measured beside it; of the other options "
-            f"only {', '.join('--' + name.replace('_', '-') for name in _BESIDE_FILE)} and those of the "
-            "output go with it.",
+            f"only --seeds, {', '.join('--' + name.replace('_', '-') for name in _BESIDE_FILE)} and those of "
+            "the output go with it.",
             rich_help_panel="Experiments",
             show_default=False,
             dir_okay=False,
@@ -129,7 +131,7 @@ def run(
             "--audit",
             help="After the run, attack what each method's aggregator receives, with iLRG (a count of "
             "labels). The attack uses separate federations of 4 clients with 8 samples and one step, "
-            "which leak most. shieldfl audit has more attacks.",
+            "the case that leaks most. Not with --seeds or --task. shieldfl audit has more attacks.",
             rich_help_panel="Output",
         ),
     ] = False,
@@ -169,8 +171,10 @@ def run(
     if audit and config.task is not None:
         raise typer.BadParameter("attacks are on data sets by name, and not on a task", param_hint="--audit")
     if compared.seeds:
-        why = "it names one seed: use it or --seeds, not both"
+        why = "it is for a run of one seed: leave it out, or --seeds"
         refuse_given(context, ("seed", "audit", "all_figures"), why)
+    if config.task is not None:
+        refuse_given(context, ("dataset",), "a task brings its own data: leave --dataset out")
     # torch takes seconds to load, and neither --help nor the other commands need it.
     from shieldfl.cli.run_session import Session
 

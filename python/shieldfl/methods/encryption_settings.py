@@ -33,15 +33,20 @@ __all__ = [
 class FixedPoint(Settings):
     """How values are quantised before they are encrypted."""
 
-    value_bits: Annotated[int, Meta(ge=2, le=40), about("Bits of an encrypted value, sign included.")] = 24
+    value_bits: Annotated[
+        int,
+        Meta(ge=2, le=40),
+        about(
+            "Bits of an encrypted value, sign included. A client with a value out of range leaves the round."
+        ),
+    ] = 24
     fraction_bits: Annotated[int, Meta(ge=0, le=52), about("Fractional bits of an encrypted value.")] = 20
     buffer_range_bits: Annotated[
         int,
         Meta(ge=0, le=40),
         about(
-            "Bits by which the binary point of buffers, such as BatchNorm's statistics, moves to the "
-            "right. Each bit doubles the largest change in a round, and the rounding step. Buffers need "
-            "it because no learning rate bounds their changes."
+            "Extra range, in bits, of buffers such as BatchNorm's statistics. Each bit doubles the largest "
+            "change in a round, and the rounding step. No learning rate bounds changes of buffers."
         ),
     ] = 4
     """The default allows a change up to 128; half a step is less than BatchNorm adds to every variance."""

@@ -36,8 +36,8 @@ class RunConfig(TrainingSettings):
     task: Annotated[
         Text | None,
         _data(
-            "Your own model and data instead of --dataset and --model: MODULE:NAME of a shieldfl.Task, "
-            "or of a function that returns one. The current folder is searched for the module too.",
+            "Your own model and data, instead of --dataset and --model. MODULE:NAME is a shieldfl.Task, or "
+            "a function that returns one. The current folder is searched too.",
             metavar="MODULE:NAME",
         ),
     ] = None
@@ -54,7 +54,7 @@ class RunConfig(TrainingSettings):
         str | None,
         _data(
             "Synthetic data for methods that train on some: a NumPy archive (.npz) with the arrays "
-            "features (float32, shaped as the data set's samples) and labels (integers). Your own data "
+            "features (float32, shaped as the data set's samples) and labels (integers). Data in this file "
             "spend no epsilon. Default: data made from the real ones, which spend epsilon.",
             metavar="FILE",
             beside_file=True,
@@ -72,8 +72,8 @@ class RunConfig(TrainingSettings):
     classes_per_client: Annotated[
         Count | None,
         _data(
-            "Number of consecutive classes for each client, instead of --alpha. Clients of one group get "
-            "the same classes, so that their data are alike."
+            "Most classes of one client, instead of --alpha. Clients form groups; each group has "
+            "consecutive classes of its own, which its clients share."
         ),
     ] = None
     sample_rate: Annotated[
@@ -82,15 +82,16 @@ class RunConfig(TrainingSettings):
     min_clients: Annotated[
         Count,
         _federation(
-            "Fewest clients in a round and in an opened total. A round with fewer is drawn again. With "
-            "two clients, each can compute the other's update."
+            "Fewest clients in a round. A draw of fewer is repeated. If fewer are left after dropouts, "
+            "the round is given up. No smaller sum is opened. With two clients, each can compute the "
+            "other's update."
         ),
     ] = 3
     max_clients: Annotated[
         Count | None,
         _federation(
-            "Most clients in a round. A round with more is drawn again. Sums have room for this many: a "
-            "smaller bound takes fewer bytes. Default: all."
+            "Most clients in a round. A draw of more is repeated. The bound must be at least "
+            "--sample-rate x --clients. A smaller bound takes fewer bytes. Default: all."
         ),
     ] = None
     dropout: Annotated[
@@ -104,15 +105,15 @@ class RunConfig(TrainingSettings):
         Literal["authority", "clients", "aggregator"] | None,
         _federation(
             "Who opens sums: authority (the key authority), clients (each client) or aggregator. The "
-            "last two need a scheme in which clients have keys of their own. Default: clients if they "
-            "have such keys, else authority."
+            "last two need the scheme kahe or pads, and a method that allows it. Default: clients under "
+            "kahe and pads, else authority."
         ),
     ] = None
     weighting: Annotated[
         Literal["uniform", "samples"],
         _federation(
-            "Weights of clients in the mean. uniform: 1 for each. samples: the number of samples, if the "
-            "method supports weights."
+            "Weights of clients in the mean. uniform: 1 for each. samples: the number of samples. "
+            "Methods without weights stay uniform, and a note says so."
         ),
     ] = "uniform"
     server_learning_rate: Annotated[
@@ -121,7 +122,8 @@ class RunConfig(TrainingSettings):
     seed: Annotated[
         Seed,
         _data(
-            "Seed of partition, initial model and training. Cryptographic and privacy noise never repeat.",
+            "Seed of partition, initial model and training. Keys, privacy noise and DP-SGD's batches are "
+            "not seeded: they differ in every run.",
             beside_file=True,
         ),
     ] = 0
@@ -137,9 +139,9 @@ class RunConfig(TrainingSettings):
     threads: Annotated[
         Threads | None,
         _federation(
-            "Most threads of training and of the core. For a small model, this many clients train in "
-            "parallel processes; their measured seconds are then those of clients that share a machine. "
-            "Default: as many as the work is worth.",
+            "Most threads of training and encryption. If given, up to this many clients of a small model "
+            "train at once, in processes; their measured seconds are then those of a shared machine. "
+            "Default: one client trains at a time, on as many threads as the work is worth.",
             beside_file=True,
         ),
     ] = None
@@ -148,7 +150,8 @@ class RunConfig(TrainingSettings):
         Text | None,
         _folder(
             "Folder for this run alone. It gets settings, versions and the commit; a line for each round "
-            "(rounds.jsonl); the checkpoint; at the end every figure (result.json, rounds.csv).",
+            "(rounds.jsonl); the checkpoint, which has the run's secrets; at the end every figure "
+            "(result.json, rounds.csv).",
             metavar="DIR",
             beside_file=True,
         ),
@@ -164,8 +167,8 @@ class RunConfig(TrainingSettings):
     checkpoint: Annotated[
         Text | None,
         _folder(
-            "Folder for this run alone, which holds its secrets. After each round the run writes there "
-            "what it needs to resume.",
+            "Folder for the run's checkpoint, which has its secrets and is written after each round. "
+            "Default: a folder in --folder, if that is given.",
             metavar="DIR",
             beside_file=True,
         ),
@@ -173,7 +176,9 @@ class RunConfig(TrainingSettings):
     resume: Annotated[
         bool,
         _folder(
-            "Resume the run from its checkpoint, with the settings that it began with.", beside_file=True
+            "Resume the run from its checkpoint. Repeat the whole command and add --resume: changed "
+            "settings are refused.",
+            beside_file=True,
         ),
     ] = False
 

@@ -57,8 +57,8 @@ class SelectiveShieldSettings(FixedPoint):
     threshold: Annotated[
         _Threshold | Annotated[tuple[_Threshold, ...], Meta(min_length=1)],
         about(
-            "Sensitivity above which a client selects a position (eq. 14): one value for all clients, or "
-            "one for each. A negative value selects every position.",
+            "Sensitivity above which a client selects a position (eq. 14); sensitivities are scaled to "
+            "0 to 1 in each tensor. 1 selects none, a negative value all. One value, or one per client.",
             symbol="tau",
             options=("--tau", "--threshold"),
         ),
@@ -73,13 +73,17 @@ class SelectiveShieldSettings(FixedPoint):
     ] = 0.5
     noise_multiplier: Annotated[
         NotNegative,
-        about("Noise multiplier of the noise zone (eq. 21); 0 sends the zone in the clear.", symbol="sigma"),
+        about(
+            "Noise multiplier of the noise zone (eq. 21): each of a round's K clients adds noise of standard "
+            "deviation sigma * C * sqrt(K). 0 sends the zone in the clear.",
+            symbol="sigma",
+        ),
     ] = 0.0
     noise_distribution: Annotated[
         Literal["gaussian", "discrete-gaussian"],
         about(
-            "gaussian: floating-point noise. discrete-gaussian: exact draws on a grid set by the standard "
-            "deviation, so that the privacy proof covers the numbers sent; slower."
+            "gaussian: floating-point noise. discrete-gaussian: exact draws on a grid, so that the "
+            "privacy proof covers the numbers sent; slower."
         ),
     ] = "gaussian"
     clip_norm: Annotated[
@@ -93,12 +97,12 @@ class SelectiveShieldSettings(FixedPoint):
     target_epsilon: Annotated[
         Positive | None,
         about(
-            "Epsilon of the noise of all rounds together, by eq. 22. It replaces the noise multiplier. "
-            "It bounds the noise alone: the epsilon that holds is infinite if masks depend on the data, "
-            "or after a sum was opened without noise."
+            "Epsilon of the noise of all rounds together, by eq. 22, from which the noise multiplier "
+            "follows: give one of both. It bounds the noise alone. The epsilon that holds is infinite if "
+            "masks depend on the data, or after a sum was opened without noise."
         ),
     ] = None
-    delta: Annotated[Delta, about("Delta of every stated epsilon.")] = 1e-5
+    delta: Annotated[Delta, about("Delta of this method's epsilon.")] = 1e-5
     divisor: Annotated[
         Literal["contributors", "participants"],
         about("Divisor of a position's sum: clients that sent it, or all clients in the round (eq. 26)."),
@@ -109,7 +113,9 @@ class SelectiveShieldSettings(FixedPoint):
     ] = "clear"
     hide_personalised: Annotated[
         bool,
-        about("Send noise on personalised positions, to hide which they are. Needs encrypted negotiation."),
+        about(
+            "Send noise on personalised positions, to hide which they are. It needs encrypted negotiation and noise."
+        ),
     ] = False
     buffers: Annotated[
         Literal["local", "encrypted"],
@@ -122,7 +128,7 @@ class SelectiveShieldSettings(FixedPoint):
         Literal["full-batch", "batch", "per-sample"],
         about(
             "Sensitivity of a position. full-batch: squared gradient over all local data at the start of "
-            "the round (eq. 12). batch: squared gradients accumulated over the round's mini-batches. "
+            "the round (eq. 12). batch: square of the mean gradient of the round's mini-batches. "
             "per-sample: mean of the squared gradients of the samples (eq. 3)."
         ),
     ] = "full-batch"
