@@ -58,8 +58,8 @@ class FederationSettings(Settings):
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(
-            "Largest number of samples of a client. Default: the largest that a client states. Each "
-            "doubling beyond that takes another bit for each value."
+            "Largest number of samples of a client. Each doubling takes another bit for each value. "
+            "Default: the largest that a client states."
         ),
     ] = None
     server_learning_rate: Annotated[Positive, about("Factor of the server's step; 1 is FedAvg.")] = 1.0
