@@ -19,7 +19,8 @@ from import_graph import GENERATED, PACKAGE, ROOT, Graph, cpp_rooms, floors, pyt
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 _WIDTH = 13.0
 _GAP = 0.14
-_FOLDER, _FILE, _CORE = "#dbe7f5", "#f2f2f2", "#f7e6d0"
+_FOLDER, _FILE, _CORE, _BEHIND = "#dbe7f5", "#f2f2f2", "#f7e6d0", "#fbf6ee"
+_ON_DARK_PAGES = {_FOLDER: "#22304a", _FILE: "#2a2f38", _CORE: "#46351a", _BEHIND: "#1d1912"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def draw() -> Figure:
     figure = Figure((_WIDTH, height))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, _WIDTH), ylim=(0, height))
     axes.axis("off")
-    axes.axhspan(0, middle - 0.1, color="#fbf6ee", zorder=0)
+    axes.axhspan(0, middle - 0.1, color=_BEHIND, linewidth=0, zorder=0)
     axes.text(0.15, middle - 0.4, "cpp/, compiled to _core", fontsize=11, style="italic")
     axes.text(0.15, height - 0.35, "python/shieldfl/", fontsize=11, style="italic")
     for room, box in package.items():
@@ -116,7 +117,11 @@ def _draw_arrow(axes: Axes, upper: _Box, lower: _Box, name: str) -> None:
 
 def main(path: Path = PICTURE) -> None:
     with mpl.rc_context({"svg.hashsalt": "shieldfl", "svg.fonttype": "none"}):
-        draw().savefig(path, metadata={"Date": None})
+        draw().savefig(path, metadata={"Date": None}, transparent=True)
+    dark = (f'[style*="{one}"] {{ fill: {other} !important }}' for one, other in _ON_DARK_PAGES.items())
+    rules = " ".join([*dark, "text { fill: #e8ecf4 }"])
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>"
+    path.write_text(path.read_text("utf-8").replace("</defs>", f"{style}</defs>", 1), encoding="utf-8")
 
 
 if __name__ == "__main__":

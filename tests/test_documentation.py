@@ -241,14 +241,10 @@ def test_costs_of_selective_shield_are_computed():
     votes = sf.ckks.Parameters.plan(max_clients=20, value_bits=2, fraction_bits=0, goal="size", count=size)
     ballots = -(-size // votes._facts["values_per_ciphertext"])
     assert f"{updates.bytes_per_value:.2f} bytes on the wire" in page
-    assert f"{ballots * votes._facts['ciphertext_bytes'] / size:.2f} bytes for each parameter" in page
+    ballot_bytes, update_bytes = (one._facts["ciphertext_bytes"] for one in (votes, updates))
+    assert f"{ballots * ballot_bytes / size:.2f} bytes for each parameter" in page
     assert f"that is {ballots} ciphertexts" in page
-    for number in (
-        size,
-        4 * size,
-        ballots * votes._facts["ciphertext_bytes"],
-        updates._facts["ciphertext_bytes"],
-    ):
+    for number in (size, 4 * size, ballots * ballot_bytes, update_bytes):
         assert f"{number:,}" in page
 
 
@@ -298,10 +294,8 @@ def test_pages_say_how_many_methods_there_are():
         *EXAMPLE_PAGES,
     ]
     of_some = {"docs/how-to/audit.md", "docs/explanation/audit-papers.md", "docs/explanation/benchmarks.md"}
-    said = numbers_before("methods|ways of protecting", pages)
-    said = {
-        key: number for key, number in said.items() if key[0] not in of_some and number > len(BUILT_IN) // 2
-    }
+    numbers = numbers_before("methods|ways of protecting", pages).items()
+    said = {key: one for key, one in numbers if key[0] not in of_some and one > len(BUILT_IN) // 2}
     assert len(said) >= 2
     assert set(said.values()) == {len(BUILT_IN)}, said
 
@@ -329,9 +323,5 @@ def test_examples_tell_an_aggregator_what_was_agreed_on():
         for call in re.findall(r"= sf\.(?:kahe|pads)\.Aggregator\(((?:[^()]|\([^()]*\))*)\)", text_of(page))
     }
     assert len(calls) >= 10
-    lacking = [
-        (page, call)
-        for page, call in calls
-        if not all(f"{one}=" in call for one in ("round", "positions", "weighted"))
-    ]
-    assert not lacking
+    agreed = ("round=", "positions=", "weighted=")
+    assert not [(page, call) for page, call in calls if not all(one in call for one in agreed)]

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from documentation_pages import PAGES, ROOT, doc
+from documentation_pages import PAGES, ROOT, doc, text_of
 
 OF_ONE_SUBJECT = ("docs", "methods", "papers")
 SITE = ROOT / "build" / "site"
@@ -69,6 +69,13 @@ def test_docstrings_become_markdown():
     )
 
 
+def test_pictures_are_those_of_the_tables_and_suit_dark_pages():
+    for name, draw in loaded("pictures").PICTURES.items():
+        assert doc(f"docs/images/{name}") == draw(), "draw it anew: python docs/site/pictures.py"
+    for picture in (ROOT / "docs" / "images").glob("*.svg"):
+        assert "@media (prefers-color-scheme: dark)" in doc(picture), picture
+
+
 class Page(HTMLParser):
     """What a built page has: names to link to, links, and what a browser loads with it."""
 
@@ -92,7 +99,7 @@ class Page(HTMLParser):
 
 @cache
 def page_at(path: Path) -> Page:
-    return Page(path.read_text(encoding="utf-8"))
+    return Page(text_of(path))
 
 
 def dead_links(page: Path) -> Iterator[str]:
@@ -128,8 +135,7 @@ def loaded_from_elsewhere(page: Path) -> list[str]:
 
 
 def left_as_markdown(page: Path) -> list[str]:
-    text = page.read_text(encoding="utf-8")
-    prose = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    prose = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", text_of(page), flags=re.DOTALL)
     shown = re.sub(r"<[^>]+>", "", prose)
     unread = r"```|^\s*- [`*\[]|\]\([\w./#-]+\)|^\|.*\|$|:(?:class|meth|func):"
     return re.findall(unread, shown, re.MULTILINE)
@@ -147,9 +153,7 @@ def test_the_site_is_whole():
         assert not loaded_from_elsewhere(page), page
         assert not left_as_markdown(page), page
     for sheet in SITE.rglob("*.css"):
-        assert not re.search(
-            r"(?:url\(|@import\s+)[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")
-        ), sheet
+        assert not re.search(r"(?:url\(|@import\s+)[\"']?(?:https?:)?//", text_of(sheet)), sheet
 
     assemble = loaded("assemble")
     for name, (_, modules) in assemble.REFERENCE.items():
@@ -157,9 +161,7 @@ def test_the_site_is_whole():
         for module, some in modules.items():
             assert {f"{module}.{one}" for one in some or assemble.exported(module)} <= anchors, module
 
-    index = (SITE / "search" / "search_index.js").read_text(
-        encoding="utf-8"
-    )  # for pages that no server serves
+    index = text_of(SITE / "search" / "search_index.js")  # for pages that no server serves
     assert index.startswith("var __index = ")
     assert "one-time pads" in index.lower()
-    assert 'src="assets/iframe-worker.js"' in (SITE / "index.html").read_text(encoding="utf-8")
+    assert 'src="assets/iframe-worker.js"' in text_of(SITE / "index.html")
