@@ -62,7 +62,7 @@ def test_docstrings_become_markdown():
         "key : see :meth:`open`.\n\nRaises ParameterError."
     )
     assert markdown_of(docstring, "shieldfl.encryption.kahe") == (
-        'Do it, see <a href="../kahe.html">kahe</a>.\n\n**Parameters**\n\n- `count, size`: how many\n'
+        'Do it, see <a href="../explanation/kahe.html">kahe</a>.\n\n**Parameters**\n\n- `count, size`: how many\n'
         '    there are.\n- `key`: see <autoref identifier="shieldfl.encryption.kahe.open" optional>'
         "<code>open</code></autoref>."
         "\n\n<!-- -->\n\nRaises ParameterError."
