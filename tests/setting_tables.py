@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from documentation_pages import ROOT, doc, table_rows
@@ -15,7 +16,7 @@ HEADER = ("setting", "default", "allowed", "meaning")
 def pages_of_methods() -> dict[str, str]:
     """The page of each method, by the table of all of them."""
     rows = table_rows(doc("docs/how-to/choosing-a-method.md"), "method")
-    return dict(re.fullmatch(r"`([\w-]+)` \(\[page\]\(.*/([\w-]+\.md)\)\)", row[0]).groups() for row in rows)
+    return dict(re.fullmatch(r"\[`([\w-]+)`\]\(.*/([\w-]+\.md)\)", row[0]).groups() for row in rows)
 
 
 def of_flower() -> tuple[type, type]:
@@ -25,14 +26,24 @@ def of_flower() -> tuple[type, type]:
     return FederationSettings, NodeSettings
 
 
-def table_of(settings: Any) -> str:
-    """Return the table of a method's entry, or of a class of settings; "–" where there is no default."""
-    kind = settings if isinstance(settings, type) else type(settings)
-    lines = [HEADER, ("---",) * len(HEADER)]
-    for key, setting in settings_of(kind).items():
+def rows_of(settings: Any) -> Iterator[tuple[str, ...]]:
+    """Return the rows of a method's entry, or of a class of settings; "–" where there is no default."""
+    for key, setting in settings_of(settings if isinstance(settings, type) else type(settings)).items():
         meaning = f"{setting.symbol}: {setting.meaning}" if setting.symbol else setting.meaning
         default = str(getattr(settings, setting.name, "–"))
-        lines.append((f"`{key}`", default.replace("*", r"\*"), setting.allowed, meaning))
+        yield f"`{key}`", default.replace("*", r"\*"), setting.allowed, meaning
+
+
+def table_of(settings: Any) -> str:
+    """Return the table of settings; two rows or more that stand on another page are one, which links to them."""
+    rows = list(rows_of(settings))
+    for name in ("full-he", "dp-sgd"):
+        common = named_method(name).settings
+        same = [row for row in rows if row in rows_of(common)]
+        if settings is not common and len(same) > 1:
+            names, link = ", ".join(row[0] for row in same), f"[as in `{name}`]({name}.md#settings)"
+            rows = [row for row in rows if row not in same] + [(names, link, "", "")]
+    lines = [HEADER, ("---",) * len(HEADER), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

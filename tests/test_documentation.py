@@ -18,7 +18,6 @@ from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows,
 from setting_tables import pages_of_methods, table_of
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.methods.registry import BUILT_IN, named_method
-from shieldfl.settings import settings_of
 
 FENCE = re.compile(r"^```(\w*)(?: title=\"[^\"]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -141,12 +140,9 @@ def test_the_table_of_methods_says_what_their_classes_say():
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_settings_of_methods_are_documented(name):
-    page = doc(f"docs/reference/methods/{pages_of_methods()[name]}")
-    settings = named_method(name).settings
-    if settings is None:
-        assert "| setting |" not in page
-    else:
-        assert table_of(settings) in page, "run python tests/setting_tables.py"
+    page, settings = doc(f"docs/reference/methods/{pages_of_methods()[name]}"), named_method(name).settings
+    assert ("| setting |" in page) == (settings is not None)
+    assert settings is None or table_of(settings) in page, "run python tests/setting_tables.py"
 
 
 def test_wire_header_table_is_the_core_s():
@@ -168,10 +164,14 @@ def test_wire_header_table_is_the_core_s():
 def test_frame_kinds_are_the_core_s():
     enumerators = re.search(r"enum class FrameKind.*?\{(.*?)\}", doc("cpp/common/wire.h"), re.DOTALL).group(1)
     numbers = [int(number) for number in re.findall(r"= (\d+)", enumerators)]
-    rows = table_rows(doc(WIRE_FORMAT), "kind")
-    assert [int(row[0]) for row in rows] == numbers
-    for number, name, _ in rows:
-        frame = b"SHFL" + struct.pack("<HHQ", 2, int(number), 0) + bytes(36)
+    kinds = {1: "mask"}
+    for frame, _, *numbered in table_rows(doc(WIRE_FORMAT), "frame"):
+        for scheme, number in zip(("ckks", "paillier", "kahe", "pads"), numbered, strict=True):
+            if number:
+                kinds[int(number)] = frame if frame == "union order" else f"{scheme} {frame}"
+    assert sorted(kinds) == numbers
+    for number, name in kinds.items():
+        frame = b"SHFL" + struct.pack("<HHQ", 2, number, 0) + bytes(36)
         assert _core.summarise_frame(frame).kind_name == name
 
 
@@ -258,16 +258,6 @@ def test_privacy_table_of_selective_shield_is_computed():
         spent = [epsilon_of({Noise(multiplier, "client"): 10}, 1e-5) for multiplier in multipliers]
         documented = [float(cell.replace(",", "")) for cell in (paper, added)]
         np.testing.assert_allclose(documented, spent, rtol=5e-3)
-
-
-def test_keys_of_fleet_files_are_documented():
-    from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Model, Training
-
-    sections = {"model": Model, "training": Training, "aggregator": Aggregator, "client": ClientKind}
-    known = {f"{section}.{key}" for section, kind in sections.items() for key in settings_of(kind)}
-    cells = [row[0] for row in table_rows(doc("docs/how-to/fleet.md"), "key")]
-    documented = {key for cell in cells for key in re.findall(r"`(\w+\.\w+)`", cell)}
-    assert documented - {"client.bandwidth"} == known - {"model.name", "client.name"}
 
 
 WORDS = """two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen

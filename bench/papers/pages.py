@@ -65,7 +65,6 @@ def _index(by_paper: Mapping[str, Measured]) -> str:
             counts.tables_run,
             counts.tables_without_cells,
             counts.cells,
-            counts.run,
             counts.agreeing,
             counts.disagreeing,
             counts.unjudged,
@@ -73,7 +72,7 @@ def _index(by_paper: Mapping[str, Measured]) -> str:
         )
         rows.append((title, *map(str, numbers)))
     heads = ("paper", "tables", "tables measured", "tables without numbers")
-    heads += ("cells", "cells measured", "agree", "disagree", "unjudged", "not measured")
+    heads += ("cells", "agree", "disagree", "unjudged", "not measured")
     reasons = ", ".join(f"{reason} {count}" for reason, count in every.reasons.most_common())
     return words_of("README")["frame"].format(papers=_table(heads, rows), reasons=reasons)
 
@@ -81,8 +80,8 @@ def _index(by_paper: Mapping[str, Measured]) -> str:
 def _paper_page(name: str, measured: Measured) -> str:
     counts, words = _count(measured), words_of(name)
     said = (
-        f"{counts.cells} cells of {counts.tables} tables: {counts.agreeing} agree, {counts.disagreeing} disagree, "
-        f"{counts.unjudged} unjudged, {counts.cells - counts.run} not measured."
+        f"{counts.cells} cells of {counts.tables} tables: {counts.agreeing} agree, {counts.disagreeing} disagree "
+        f"(**bold**), {counts.unjudged} unjudged (*italic*), {counts.cells - counts.run} not measured."
     )
     sections: list[str] = []
     runs: dict[str, list[str]] = {}
@@ -96,8 +95,8 @@ def _paper_page(name: str, measured: Measured) -> str:
             machine = stored.environment.get("processor", "unknown processor")
             runs.setdefault(f"Commit `{stored.commit}`, {machine}, one process", []).append(table.name)
             title = table.table
-        lacking = Counter(_brief(cell.reason) for cell in cells if cell.ours is None)
-        for reason, count in lacking.items() if cells else [(_brief(table.not_run), 0)]:
+        lacking = Counter(": ".join(cell.reason.split(": ")[:2]) for cell in cells if cell.ours is None)
+        for reason, count in lacking.items() if cells else [(table.not_run, 0)]:
             missing.setdefault(reason, []).append((count, title))
             title = table.table
     said = " ".join(
@@ -111,43 +110,34 @@ def _paper_page(name: str, measured: Measured) -> str:
     return words["frame"].format(counts=said, tables="\n\n".join(sections), missing=reasons)
 
 
-def _brief(reason: str) -> str:
-    return ": ".join(re.split("[,;] ", reason)[0].split(": ")[:2])
-
-
 def _section(table: PaperTable, cells: Sequence[Cell]) -> str:
-    rules: dict[str, list[str]] = {}
-    for column in table.columns:
-        verdicts = [cell.agrees for cell in cells if cell.column is column and cell.agrees is not None]
-        if verdicts:
-            rules.setdefault(sentence(column), []).append(
-                f"**{column.name}** ({sum(verdicts)} of {len(verdicts)})"
-            )
-    listed = "".join(f"- {', '.join(names)}: agree {rule}.\n" for rule, names in rules.items())
-    return "\n".join(filter(None, (listed, _cells_table(table, cells)))).strip()
-
-
-def _cells_table(table: PaperTable, cells: Sequence[Cell]) -> str:
-    found = {(cell.row.name, cell.column.name): cell for cell in cells}
+    """Return the rules, with the paper's number where a column has one alone, and the rows that were measured."""
     measured = {cell.row.name for cell in cells if cell.ours is not None}
-    heads = [""]
+    rules: dict[str, list[str]] = {}
+    heads, lines = [table.row], {row.name: [row.name] for row in table.rows if row.name in measured}
     for column in table.columns:
-        heads += [f"{column.name}{', %' * (column.unit == '%')}: paper", "ours", ""]
-    rows = []
-    for row in table.rows:
-        if row.name in measured:
-            line = [row.name]
-            for column in table.columns:
-                cell = found.get((row.name, column.name))
-                line += ["", "", ""] if cell is None else _texts(cell)
-            rows.append(line)
-    return _table(heads, rows)
+        own = {cell.row.name: cell for cell in cells if cell.column is column and cell.row.name in measured}
+        verdicts = [cell.agrees for cell in own.values() if cell.agrees is not None]
+        papers = {_paper_number(column, cell.paper) for cell in own.values()}
+        alone = len(papers) == 1 < len(verdicts)
+        if verdicts:
+            told = f"{sum(verdicts)} of {len(verdicts)}{f'; paper {papers.pop()}' if alone else ''}"
+            rules.setdefault(sentence(column), []).append(f"**{column.name}** ({told})")
+        name = f"{column.name}{', %' * (column.unit == '%')}"
+        heads += [f"{name}: ours"] if alone else [f"{name}: paper", "ours"]
+        for row, line in lines.items():
+            cell = own.get(row)
+            texts = ["", ""] if cell is None else [_paper_number(column, cell.paper), _ours(cell)]
+            line.extend(texts[alone:])
+    listed = "".join(f"- {', '.join(names)}: agree {rule}.\n" for rule, names in rules.items())
+    return "\n".join(filter(None, (listed, _table(heads, list(lines.values()))))).strip()
 
 
-def _texts(cell: Cell) -> list[str]:
-    said = {True: "agrees", False: "**no**", None: "–"}[cell.agrees if cell.ours is not None else None]
-    ours = "" if cell.ours is None else _number(cell.column, cell.ours)
-    return [_paper_number(cell.column, cell.paper), ours, said]
+def _ours(cell: Cell) -> str:
+    if cell.ours is None:
+        return ""
+    mark = {True: "", False: "**", None: "*"}[cell.agrees]
+    return f"{mark}{_number(cell.column, cell.ours)}{mark}"
 
 
 def _paper_number(column: Column, paper: Paper) -> str:

@@ -26,7 +26,7 @@ __all__ = ["RULES", "Column", "Paper", "judge", "sentence"]
 Paper = float | tuple[float, float]
 
 RULES = ("within", "factor", "between", "order", "sign")
-_KEYS = ("name", "figure", "rule", "bound", "against", "resolution", "why", "unit")
+_KEYS = ("name", "figure", "rule", "bound", "against", "resolution", "unit")
 _UNITS = ("", "%", "s", "B")
 
 
@@ -40,8 +40,6 @@ class Column:
     bound: float = 0.0
     against: str = ""
     resolution: float = 0.0
-    why: str = ""
-    """Where the bound comes from."""
     unit: str = ""
     """How numbers are written: as they are, as a share of one, in seconds or in bytes."""
 

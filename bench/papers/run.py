@@ -50,16 +50,12 @@ def load_all(folder: Path) -> tuple[list[PaperTable], list[str]]:
 def absent(name: str) -> str:
     """Say why a data set does not count as the paper's; empty for one that is there as a whole."""
     if name not in DATASETS:
-        return f"data absent: {name}, which nothing here reads"
+        return f"data absent: {name}"
     try:
         dataset = load_dataset(name)
     except DataError:
         return f"data absent: {name}"
-    return (
-        ""
-        if "subset" not in dataset.description
-        else f"data absent: {name} as a whole, of which there is a subset"
-    )
+    return f"data absent: {name} as a whole" if "subset" in dataset.description else ""
 
 
 def chosen(tables: Sequence[PaperTable], only: Sequence[str] | None, small: bool) -> list[PaperTable]:

@@ -3,7 +3,8 @@
 ``kind`` names the module of ``papers.kinds`` that measures it. ``[settings]`` is what all rows are measured with, a
 row's ``with`` what it has beside that; a table in both is merged. Each ``[[columns]]`` names a figure of the kind and
 the rule of :mod:`papers.rules`; each row has the paper's numbers by column in ``paper``: what it has no number of is
-no cell. ``differences`` and ``why`` record what was known before the table was measured; pages say it in ``texts``.
+no cell. ``row`` says what rows are named by. ``differences`` and comments record what was known before the table was
+measured; pages say it in ``texts``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _KEYS = (
     "paper",
     "table",
     "title",
+    "row",
     "kind",
     "seconds",
     "data",
@@ -82,6 +84,8 @@ class PaperTable:
     paper: str
     table: str
     title: str
+    row: str
+    """What rows are named by; empty where their names say it."""
     kind: Kind | None
     """What measures it; None for a table that nothing here does."""
     seconds: float
@@ -137,6 +141,7 @@ def parse_table(text: str, name: str) -> PaperTable:
         document["paper"],
         document["table"],
         document["title"],
+        document.get("row", ""),
         kind,
         seconds,
         settings,

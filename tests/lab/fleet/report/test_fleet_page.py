@@ -42,6 +42,7 @@ def test_every_key_is_in_the_table_with_its_default():
     fields |= {"latency_seconds": "latency", "dropout_probability": "dropout", "idle_seconds": "idle"}
     told = {"model.name", "model.train_core_seconds_per_sample", "client.name", "client.cluster"}
     told |= {"client.profile"}  # a text, like the ones above
+    known = set()
     for section, kind in (
         ("model", Model),
         ("training", Training),
@@ -50,10 +51,12 @@ def test_every_key_is_in_the_table_with_its_default():
     ):
         for field in dataclasses.fields(kind):
             name = f"{section}.{fields.get(field.name, field.name)}"
+            known.add(name)
             if name in told:
                 continue
             needed = field.default is dataclasses.MISSING
             assert rows[name] == ("needed" if needed else f"{field.default:g}"), name
+    assert known ^ rows.keys() == {"model.name", "client.name", "client.bandwidth"}
 
 
 def test_every_method_is_in_the_table():
