@@ -19,7 +19,7 @@ import mask_targets
 import shieldfl as sf
 import shieldfl._seal_baseline as _seal_baseline
 from authority_answers import measure_authorities, measure_authority
-from documentation_pages import ROOT, doc
+from documentation_pages import ROOT, doc, table_rows
 from mask_targets import CLIENTS, negotiation_over_reading, voters
 from shieldfl.lab.bench import others
 from shieldfl.lab.bench.comparison import (
@@ -97,9 +97,7 @@ def test_every_scheme_takes_its_turn_and_medians_are_per_value():
         assert (figure.values, figure.repetitions, figure.bytes_per_value) == (500, 4, 8.0)
         assert set(figure.stage_ns) == {*STAGES, BOTH} - {"close"}
         assert all(0.0 < nanoseconds < 1e7 for nanoseconds in figure.stage_ns.values())
-        assert figure.encrypt_and_serialise_ns >= max(
-            figure.stage_ns["encrypt"], figure.stage_ns["serialise"]
-        )
+        assert figure.encrypt_and_serialise_ns >= max(figure.stage_ns[stage] for stage in STAGES[:2])
     (of_paillier,) = measure_paillier([plain(most_values=70, values_per_ciphertext=7)], effort)
     assert (of_paillier.values, of_paillier.values_per_ciphertext) == (70, 7)
     assert set(of_paillier.stage_ns) == {*STAGES, BOTH, "load", "add with plaintext"} - {"close"}
@@ -178,8 +176,7 @@ def test_own_figures_are_those_of_real_frames(scheme, share):
     figures = measure(own_schemes(scheme, 1), selection, ONCE)
     for own, figure in zip(own_schemes(scheme, 1), figures, strict=True):
         frame = own.serialise(own.encrypt(selection))
-        assert figure.own
-        assert (figure.scheme, figure.values) == (own.name, selection.values.size)
+        assert (figure.own, figure.scheme, figure.values) == (True, own.name, selection.values.size)
         assert figure.bytes_per_value == len(frame) / selection.values.size
         assert set(figure.stage_ns) == {*STAGES, BOTH}
 
@@ -189,8 +186,7 @@ def test_own_figures_of_paillier_are_those_of_real_frames(single, engine):
     scheme = own_scheme("single", single, 1, 9, engine=engine)
     (figure,) = measure_paillier([scheme], ONCE)
     frame = scheme.serialise(scheme.encrypt(select(9, 1.0)))
-    assert figure.own
-    assert figure.values_per_ciphertext == 1
+    assert (figure.own, figure.values_per_ciphertext) == (True, 1)
     assert figure.bytes_per_value == len(frame) / 9 > 512.0
 
 
@@ -242,20 +238,18 @@ def test_a_client_of_flower_masks_by_its_defaults_by_itself_and_by_every_neighbo
     )
     parameters = inspect.signature(workflow).parameters
     assert parameters["num_shares"].default is inspect.Parameter.empty
+    names = ("clipping_range", "quantization_range", "modulus_range")
+    clipping, quantised, modulus = (parameters[name].default for name in names)
+    ranges = f"clipping range {clipping:g}, quantisation range {quantised:,}, modulus {modulus:,},"
     selection = select(2000, 1.0)
     for baseline, neighbours in zip(others.flower_baselines(4096), (2, 63), strict=True):
         seeds.clear()
         _, masked = baseline.encrypt(selection)
         assert len(seeds) == len(set(seeds)) == neighbours + 1
-        assert 0 <= masked.min() <= masked.max() < parameters["modulus_range"].default
+        assert 0 <= masked.min() <= masked.max() < modulus
         assert np.abs(np.corrcoef(masked, selection.values)[0, 1]) < 0.2
-        for part in (
-            f"among 64 clients: {neighbours + 1} shares, so {neighbours} neighbours",
-            f"clipping range {parameters['clipping_range'].default:g},",
-            f"quantisation range {parameters['quantization_range'].default:,}",
-            f"modulus {parameters['modulus_range'].default:,}",
-        ):
-            assert part in baseline.setting
+        shares = f"{neighbours + 1} shares, so {neighbours} neighbours"
+        assert f"among 64 clients: {shares}, {ranges}" in baseline.setting
 
 
 def test_the_documented_baselines_are_those_that_are_measured(paillier_peers):
@@ -301,8 +295,7 @@ def test_comparison_has_every_case_and_becomes_json():
     for case in facts["cases"]:
         own, *rest = case["figures"]
         assert own["scheme"].startswith("shieldfl default")
-        assert own["times_own"] == 1.0
-        assert own["values"] == case["selected"]
+        assert (own["times_own"], own["values"]) == (1.0, case["selected"])
         assert any(figure["scheme"].startswith("SEAL") for figure in rest)
     machine = facts["machine"]
     assert machine["instruction_set"] == sf.build_info()["instruction_set"]
@@ -406,6 +399,17 @@ def test_every_bar_is_measured(which):
             assert target["verdict"] in asked
 
 
+@pytest.mark.slow
+def test_four_figures_have_the_rows_that_the_readme_has(capsys):
+    for package in ("torch", "tenseal", "flwr"):
+        pytest.importorskip(package)
+    import_module("four_figures").main(["--quick"])
+    printed = table_rows(capsys.readouterr().out, "protection")
+    documented = table_rows(doc("README.md"), "protection")
+    assert [(row[0], row[-1]) for row in printed] == [(row[0], row[-1]) for row in documented]
+    assert np.ptp([float(row[3]) for row in printed]) < 1.0
+
+
 @pytest.mark.parametrize("positions", [1, 64, 65, 5000])
 def test_what_is_read_are_the_masks_that_are_negotiated(monkeypatch, positions):
     seen = {}
@@ -445,13 +449,9 @@ def test_what_comes_before_is_not_timed_and_each_has_its_turn():
 
 
 def test_a_verdict_compares_with_what_is_asked():
-    assert [at_most("x", value, 2.0, 1.0).verdict for value in (3.0, 2.0, 1.0, None)] == [
-        "missed", "met", "stretch", "not measured",
-    ]  # fmt: skip
-    assert [at_least("x", value, 2.0, 3.0).verdict for value in (1.0, 2.0, 3.0)] == [
-        "missed",
-        "met",
-        "stretch",
-    ]
+    verdicts = ["missed", "met", "stretch"]
+    assert [at_most("x", value, 2.0, 1.0).verdict for value in (3.0, 2.0, 1.0)] == verdicts
+    assert [at_least("x", value, 2.0, 3.0).verdict for value in (1.0, 2.0, 3.0)] == verdicts
+    assert at_most("x", None, 2.0, 1.0).verdict == "not measured"
     assert at_most("x", 0.5, 2.0).verdict == "met"
     assert at_most("x", 0.5, None).verdict == ""
