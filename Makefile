@@ -75,12 +75,9 @@ check:  ## the long form: all of the above, statistics, sanitizers, constant tim
 	@.ci/stage "types of examples" $(MAKE) example-types
 	@.ci/stage "NVFlare" $(MAKE) nvflare
 	@.ci/stage "Hugging Face" $(MAKE) hugging-face
-	@.ci/stage "statistics" $(MAKE) test-statistics
 	@.ci/stage "contracts of kernels" $(MAKE) test-verify
 	@.ci/stage "ASan and UBSan" $(MAKE) test-asan
-	@.ci/stage "fuzz" $(MAKE) fuzz
-	@.ci/stage "ThreadSanitizer" $(MAKE) test-tsan
-	@.ci/stage "constant time" $(MAKE) test-ct
+	@.ci/stage "TSan, fuzz, constant time, samplers" $(AT_ONCE) test-tsan fuzz test-ct test-statistics
 	@.ci/stage "C++ tests as 64-bit ARM" $(MAKE) test-aarch64
 	@.ci/stage "experiments" $(MAKE) smoke
 	@.ci/stage "wheels" $(MAKE) wheel
@@ -126,12 +123,13 @@ test-verify: build/verify/configured  ## C++ tests, with all that they may try a
 # package, which has no sanitizers either, from being found first.
 test-asan: build/asan/configured  ## C++ tests and native Python tests under ASan and UBSan
 	cmake --build build/asan
-	ctest --test-dir build/asan --output-on-failure
+	ctest --test-dir build/asan --output-on-failure --parallel $(JOBS)
 	rm -rf build/asan/python && mkdir -p build/asan/python && cp -r python/shieldfl build/asan/python/
 	cp build/asan/_core*.so build/asan/_seal_baseline*.so build/asan/_testing*.so build/asan/python/shieldfl/
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PYTHONPATH="build/asan/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/encryption tests/reference
+	  $(BIN)/python -S -m pytest -p no:benchmark -p no:cacheprovider --dist worksteal \
+	  --tx '$(JOBS)*popen//python=$(abspath $(BIN))/python -S' tests/encryption tests/reference
 
 # Without address-space randomisation where that may be switched off: the sanitizer cannot work in all its layouts.
 test-tsan: build/tsan/configured  ## C++ tests under ThreadSanitizer
