@@ -1,4 +1,4 @@
-"""One round of encrypted averaging, and each message between its roles. `python one_round.py` needs NumPy alone."""
+"""One round of encrypted averaging, with each message between roles. `python one_round.py` needs the extra `keys`."""
 
 import numpy as np
 

@@ -1,6 +1,7 @@
 """Protected federated averaging at about the cost of plain averaging.
 
-This package imports neither torch nor scikit-learn: masks, encryption and the key authority need NumPy alone.
+This package imports neither torch nor scikit-learn: masks and encryption need NumPy alone. Where clients
+enrol, their keys and the key authority need the extra ``keys`` as well.
 The training side lives in ``shieldfl.methods`` and ``shieldfl.lab.simulation``.
 Read ``rounds/driver.py`` first.
 """

@@ -282,8 +282,8 @@ def _allowed(kind: inspect.Type, choices: tuple[str, ...] = ()) -> str:
         case inspect.LiteralType(values=values):
             words = f"one of {', '.join(map(str, values))}"
         case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
-            length = f" of {least} to {most}" if most else " that is not empty" if least else ""
-            words = f"a list{length} of which each is {_allowed(item, choices)}"
+            listed = f"list of length {least} to {most}" if most else "non-empty list" if least else "list"
+            words = f"a {listed} in which each item is {_allowed(item, choices)}"
         case inspect.IntType() | inspect.FloatType():
             noun = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
             words = ", ".join(filter(None, (noun, _bounds(kind))))

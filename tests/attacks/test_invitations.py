@@ -68,7 +68,7 @@ def test_who_is_not_invited_sends_nothing(variant):
     everybody = Mask.full(CLIENTS).to_bytes()
     # The list is signed with the model, for this round.
     for lie in (everybody, Mask.from_indices([0, 1, 3], CLIENTS).to_bytes(), b""):
-        with pytest.raises(KeyMismatchError, match="said to be invited"):
+        with pytest.raises(KeyMismatchError, match="list of invited clients"):
             client.begin_round(1, 3, Message({**first, INVITED: lie}))
     with pytest.raises(PolicyError, match="does not say who is invited"):
         client.begin_round(1, 3, Message({name: part for name, part in first.items() if name != INVITED}))

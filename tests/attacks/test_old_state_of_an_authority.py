@@ -104,7 +104,7 @@ def test_nor_is_a_list_of_others_answered_in_the_place_of_one(monkeypatch, tmp_p
     ones, others = (asked_over(run, "scores", 1, who, first, 6) for who in ([0, 1, 2], [3, 4, 5]))
     answer = run.authority.answer("scores", ones)
     set_back(run, begun, path)
-    with pytest.raises(PolicyError, match="came to another reply"):
+    with pytest.raises(PolicyError, match="got another reply"):
         run.authority.answer("scores", others)
     assert run.authority.answer("scores", ones) == answer
 

@@ -67,7 +67,7 @@ def test_an_answer_that_opens_nothing_is_a_reply_too(tmp_path):
     set_back(run, begun, path)
     with pytest.raises(PolicyError, match="the store has 1 reply"):
         run.authority.begin_round(2)
-    with pytest.raises(PolicyError, match="came to another reply"):
+    with pytest.raises(PolicyError, match="got another reply"):
         run.authority.answer("update", clusters(0, 1, 1, 1))
     assert run.authority.answer("update", clusters(0, 0, 1, 1)) == left
     assert run.authority.begin_round(2)
@@ -83,7 +83,7 @@ def test_what_goes_beside_a_total_is_as_fixed_as_the_total(tmp_path):
     closed, moved = run.closed["update"], run.authority.newest_model()
     set_back(run, begun, path)
     sums = np.frombuffer(bytes(closed["sums"]), np.float32) / 2
-    with pytest.raises(PolicyError, match="came to another reply"):
+    with pytest.raises(PolicyError, match="got another reply"):
         run.authority.answer("update", Message({**closed, "sums": sums.tobytes()}))
     run.authority.answer("update", closed)
     assert run.authority.newest_model() == moved

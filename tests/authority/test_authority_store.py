@@ -206,7 +206,7 @@ def test_keys_are_handed_to_what_computes_and_stand_where_it_says_afterwards(sto
     with opened(path) as again:
         expected = {1: (2, key_of(1)), 4: (0, key_of(4)), 5: (0, key_of(5))}
         assert keys_in(again, expected, 2) == expected
-        with pytest.raises(PolicyError, match="moved past round 1"):
+        with pytest.raises(PolicyError, match="advanced past round 1"):
             ask(again, 1, never, clients=[1, 2, 4], purpose="votes")
 
 
@@ -214,7 +214,7 @@ def test_ending_a_round_moves_every_key_and_ends_all_before(store, path):
     ask(store, 1, lambda keys: (b"answer", moved_to(2)(keys)), clients=CLIENTS[:3])
     store.enrol(SESSION, {20: ClientKey(9, b"late" * 8)})
     store.close_round(SESSION, 3, moved_to(4))
-    with pytest.raises(PolicyError, match="round 3 is over: the oldest that is open is 4"):
+    with pytest.raises(PolicyError, match="round 3 is over: the oldest open round is 4"):
         ask(store, 3, never)
     before = store.position
     store.close_round(SESSION, 3, never)
@@ -233,7 +233,7 @@ def test_ending_a_round_moves_no_key_past_the_round_after(store):
     before = store.position
     for client, stands in ((1, 3), (20, 10), (1, 1)):
         wrong = {client: ClientKey(stands, key_of(1))}
-        with pytest.raises(ParameterError, match="moved to round 2, and none further"):
+        with pytest.raises(ParameterError, match="advanced to round 2, and none further"):
             store.close_round(SESSION, 1, lambda keys, wrong=wrong: moved_to(2)(keys) | wrong)
     assert store.position == before
     store.close_round(SESSION, 1, moved_to(2))
@@ -268,7 +268,7 @@ def test_what_fails_while_it_computes_leaves_nothing_behind(store):
 
         with pytest.raises(error):
             ask(store, 1, fail)
-    with pytest.raises(PolicyError, match="asked by what it has called"):
+    with pytest.raises(PolicyError, match="asked from within a computation"):
         ask(store, 1, lambda keys: (ask(store, 2), keys))
     assert store.position == before
     ask(store, 1)
@@ -398,5 +398,5 @@ def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there
     with closing(sqlite3.connect(path)) as database:
         database.execute("DELETE FROM records WHERE kind = 'grant' AND session = ?", (other,))
         database.commit()
-    with pytest.raises(WireFormatError, match="of the records of kind 'grant' there are 1 missing"):
+    with pytest.raises(WireFormatError, match="'grant' do not match its head: 1 missing"):
         opened(path)

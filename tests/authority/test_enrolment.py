@@ -222,7 +222,7 @@ def test_lists_that_are_not_to_be_answered_are_not(session):
     aggregator = kahe.Aggregator(few.public_key)
     for key in keys:
         aggregator.add(kahe.Encryptor(key).encrypt(updates()[0]))
-    with pytest.raises(PolicyError, match="more than the 299 that were settled"):
+    with pytest.raises(PolicyError, match="more than the 299 that the session allows"):
         few.sum_key(aggregator.total().request())
 
 

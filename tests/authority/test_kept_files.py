@@ -142,7 +142,7 @@ def test_a_content_of_two_gib_or_of_an_old_position_is_refused_and_leaves_what_w
     with StepStore(path, KEY) as store:
         with pytest.raises(CapacityError, match="divide the model into parts"):
             store.keep(SESSION, {"first": b"2" * LONG, "model": bytes(2 * LONG + 1)}, since=store.position)
-        with pytest.raises(PolicyError, match="has gone on since"):
+        with pytest.raises(PolicyError, match="has kept newer contents since"):
             store.keep(SESSION, {"model": b"2" * LONG}, since=(0, 0))
         # Nor has the one before it, which was written already, left a file.
         assert len(files(path)) == 1

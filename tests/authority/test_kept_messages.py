@@ -28,7 +28,7 @@ def test_what_was_said_is_said_again_and_nothing_else(store):
         store.keep_message(message_place(SESSION, 1, "update"), FIRST)
         with pytest.raises(PolicyError, match="round 1 was begun with another first message"):
             store.keep_message(message_place(SESSION, 1), SECOND)
-        with pytest.raises(PolicyError, match="phase 'update' of round 1 came to another reply"):
+        with pytest.raises(PolicyError, match="phase 'update' of round 1 got another reply"):
             store.keep_message(message_place(SESSION, 1, "update"), SECOND)
     assert store.position.rows == rows
     # Other phases, rounds and sessions have their own.

@@ -278,7 +278,7 @@ def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path):
     for path in (tmp_path / "missing", tmp_path / "no folder" / "store"):
         with pytest.raises(DataError, match="cannot be opened: check that it exists"):
             opened(path)
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is no regular file"):
         opened(tmp_path)
     with pytest.raises(OSError):
         begun(tmp_path / "no folder" / "store")

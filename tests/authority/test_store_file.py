@@ -302,5 +302,5 @@ def test_a_store_of_an_older_format_is_refused(tmp_path):
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE head (authority_id BLOB, salt BLOB, proof BLOB, epoch INTEGER)")
         database.execute("CREATE TABLE journal (number INTEGER PRIMARY KEY, kind TEXT)")
-    with pytest.raises(WireFormatError, match=r"not the tables .* Keep it, and go on with that version"):
+    with pytest.raises(WireFormatError, match=r"not have the tables .* Keep it and use that version"):
         StepStore(path, KEY)

@@ -65,10 +65,10 @@ def posted(process, body, path="/v1/sessions", seconds=20.0):
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        ({"rounds": 2**31 - 1}, "2,147,483,647 rounds, and this authority allows 10,000"),
+        ({"rounds": 2**31 - 1}, "2,147,483,647 rounds, but this authority allows 10,000"),
         ({"clients": 2**31 - 1}, "2,147,483,647 clients"),
-        ({"parameters": 2**62}, "values, and this authority allows"),
-        ({"buffers": 2**62}, "values, and this authority allows"),
+        ({"parameters": 2**62}, "values, but this authority allows"),
+        ({"buffers": 2**62}, "values, but this authority allows"),
         ({"min_clients": 2}, "plan with min_clients = 3 or more"),
         ({"layer_offsets": [0] * 2**19}, "at most 1,048,576 bytes as JSON"),
     ],
@@ -250,7 +250,7 @@ def test_no_aggregator_makes_the_offers_of_another_forgotten(folder):
         honest = offer("aggregator")
         first, *_, last = [offer("other") for _ in range(40)]
         assert service._taken("aggregator", AuthorityGroup((honest, last)))
-        with pytest.raises(PolicyError, match="not one, and one alone, was offered here"):
+        with pytest.raises(PolicyError, match="has not offered exactly one of these keys"):
             service._taken("other", AuthorityGroup((first, honest)))
         assert service._taken("other", AuthorityGroup((last, honest)))
 

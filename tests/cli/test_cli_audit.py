@@ -64,7 +64,7 @@ def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
         done = invoke("audit", *arguments)
     assert done.exit_code == 130
     assert "n=4 too few" in done.stdout
-    assert "what was attacked by then is kept; the same command with --resume resumes" in done.stderr
+    assert "what was attacked by then is kept; the same command with --resume continues" in done.stderr
     assert json.loads((tmp_path / "a.json").read_text())["notes"]
     assert "resume an audit by --resume" in invoke("audit", *arguments).stderr
     resumed = invoke("audit", *arguments, "--resume")

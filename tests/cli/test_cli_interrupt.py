@@ -100,7 +100,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(warm_python: WarmPython, tmp_pa
     assert done.returncode == 130, done.stderr
     assert done.stderr == (
         "shieldfl: interrupted in round 1 of selective-shield: finished rounds (full-he 3, selective-shield 1) "
-        f"are in {json_file}; the same command with --resume resumes from the checkpoint\n"
+        f"are in {json_file}; the same command with --resume continues from the checkpoint\n"
     )
     assert [len(method["rounds"]) for method in figures(json_file)] == [3, 1]
     gone_on = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--json", str(json_file)])

@@ -29,7 +29,7 @@ def test_the_page_has_every_program():
     assert len(PROGRAMS) == 5
 
 
-def test_one_round_shows_each_message_and_loads_numpy_alone():
+def test_one_round_shows_each_message_and_loads_no_torch():
     path = ROOT / "examples" / "one_round.py"
     assert len(path.read_text().splitlines()) <= 40
     code = f"import runpy, sys; runpy.run_path({str(path)!r}, run_name='__main__'); print(*sys.modules)"

@@ -142,11 +142,11 @@ def test_two_runs_on_one_node_do_not_keep_each_other_up(tmp_path):
     other, _ = memory.read(OTHER)
     memory.keep(OTHER, {"one": b"1"}, since=other, round_number=1, update=None)
     memory.keep(SESSION, {"one": b"2"}, since=since, round_number=1, update=None)
-    with pytest.raises(PolicyError, match="has gone on since"):
+    with pytest.raises(PolicyError, match="has kept newer contents since"):
         memory.keep(OTHER, {"one": b"3"}, since=other, round_number=1, update=None)
     assert memory.read(OTHER)[1] == {"one": b"1"}
     memory.begin_anew()
-    with pytest.raises(PolicyError, match="has gone on since"):
+    with pytest.raises(PolicyError, match="has kept newer contents since"):
         memory.keep(b"c" * 16, {"one": b"3"}, since=since, round_number=1, update=None)
 
 

@@ -123,7 +123,7 @@ def test_a_policy_of_the_authority_outranks_the_app(strict, tmp_path):
     with served(strict) as one:
         deployment = Deployment(one, tmp_path / "nodes")
         deployment.run.config["shieldfl.min-clients"] = 2
-        with pytest.raises(PolicyError, match="this authority none of fewer than 3"):
+        with pytest.raises(PolicyError, match="this authority opens none of fewer than 3"):
             deployment.run.start()
 
 
@@ -282,5 +282,5 @@ def test_a_run_is_of_those_authorities_that_nodes_pin(folders, tmp_path):
             with pytest.raises(ParameterError, match=words):
                 deployment.run.start()
         other = JointDeployment(services, tmp_path / "others", pinned=[first])
-        with pytest.raises((PolicyError, KeyMismatchError), match="no others"):
+        with pytest.raises((PolicyError, KeyMismatchError), match="also by others"):
             other.run.start()

@@ -62,7 +62,7 @@ def test_clients_enrol_once_and_with_the_last_one_enrolment_ends():
     run = run_of("full-he")
     authority, setup = run.method.authority_setup(run.initial)
     clients = [run.method.client_steps(setup, index, 1, run.initial) for index in range(4)]
-    with pytest.raises(KeyMismatchError, match="is of another client"):
+    with pytest.raises(KeyMismatchError, match="names another client"):
         authority.enrol(1, clients[0].enrolment())
     grants = [authority.enrol(index, clients[index].enrolment()) for index in range(3)]
     with pytest.raises(PolicyError, match="enrolled in the session before"):

@@ -63,7 +63,7 @@ def test_from_a_state_before_an_answer_the_same_request_gets_it_and_no_other_lis
         run.authority.begin_round(2)
     # What is not known is kept with the state.
     set_back(run, run.authority.state(KEY), path)
-    with pytest.raises(PolicyError, match="pass the same requests on again"):
+    with pytest.raises(PolicyError, match="send the same requests again"):
         run.authority.begin_round(2)
     assert run.authority.answer("update", asked) == answer
     run.run_round()

@@ -1,7 +1,7 @@
-"""What makes a key authority itself: its secrets, and how they, or a secret key, are kept in a key file.
+"""A key authority's secrets, and the key file that holds them or a secret key.
 
-The file is a line of magic, a line of JSON (public, authenticated) and the encrypted secret: scrypt for the
-passphrase, AES-256-GCM for the secret, both from ``cryptography``.
+The file is a line of magic, a line of JSON (public, authenticated) and the encrypted secret. scrypt derives a
+key from the passphrase and AES-256-GCM encrypts the secret, both from ``cryptography``.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from shieldfl.stateful import Uncopied
 
 _OPENING_DOMAIN = b"shieldfl opening key 1\0"
 _EXPORTED = struct.Struct(f"32s1216s{SECRET_BYTES}s{SECRET_BYTES}s")
-"""The signing key, the public enrolment key, the root of what opens answers, and the store's key."""
+"""Layout: the signing key, the public enrolment key, the root of opening keys, and the store's key."""
 EXPORTED_BYTES = _EXPORTED.size
 _MLKEM_BYTES = 64
 _MAGIC = b"shieldfl key file 1\n"
 _MOST_BYTES = 2**28
-"""More than a key and the digests of a million rounds take."""
+"""Largest key file that is read: more than a key and the digests of a million rounds take."""
 
 
 class AuthoritySecrets(Uncopied):
-    """What makes a key authority itself: what signs, what secrets are sealed to, and what opens its answers.
+    """A key authority's secrets: signing key, enrolment key, root of opening keys and store key.
 
-    Drawn from the operating system, or taken from :meth:`export`, then without what opens requests. That is
-    the enrolment key, which goes before the rest does: whoever has recorded requests and gets hold of it
-    later has every client's first key, and from it those of all rounds. Raises ParameterError; ShieldError.
+    They are drawn from the operating system, or taken from :meth:`export`, then without the enrolment key.
+    The enrolment key is erased before the others: with it and recorded requests, a thief has every client's
+    first key, and from it the keys of all rounds. Raises ParameterError; ShieldError.
     """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
@@ -67,25 +67,25 @@ class AuthoritySecrets(Uncopied):
             signing, public_key, self._opening_root, self.store_key = _EXPORTED.unpack(exported)
             self.signing_key = ed25519.Ed25519PrivateKey.from_private_bytes(signing)
         self.identity = AuthorityIdentity(self.signing_key.public_key().public_bytes_raw(), public_key)
-        """Of these, what is public."""
+        """The public keys that belong to these secrets."""
 
     @property
     def store_id(self) -> bytes:
-        """Whose the authority's store is, 32 bytes."""
+        """The owner id of the authority's store, 32 bytes."""
         return hashlib.sha256(self.identity.id).digest()
 
     def export(self) -> bytes:
-        """Return all of them but the enrolment key, for a sealed file."""
+        """Return all secrets except the enrolment key, for a sealed file."""
         signing: bytes = self.signing_key.private_bytes_raw()
         return signing + self.identity.enrolment_key + self._opening_root + self.store_key
 
     def opening_key(self, manifest_digest: bytes) -> bytes:
-        """Return 32 secret bytes, which open the answers of sessions with this manifest and of no others."""
+        """Return the secret key, 32 bytes, that opens answers of sessions with this manifest only."""
         return hmac.digest(self._opening_root, _OPENING_DOMAIN + manifest_digest, "sha256")
 
     @property
     def enrolment_key(self) -> bytes | None:
-        """What opens requests, 96 bytes; secret. None before it was taken, and once it is erased."""
+        """The key that opens requests, 96 bytes; secret. None before it was taken, and once it is erased."""
         enrolment = self._enrolment  # read once: it may be erased meanwhile
         if enrolment is None:
             return None
@@ -93,16 +93,16 @@ class AuthoritySecrets(Uncopied):
         return bytes(mlkem.private_bytes_raw() + x25519.private_bytes_raw())
 
     def take_enrolment_key(self, key: bytes | None) -> None:
-        """Take what opens requests, None to erase it.
+        """Take the key that opens requests; None erases it.
 
-        Raises ParameterError for the key of another authority.
+        Raises ParameterError for another authority's key.
         """
         if key is None:
             self._enrolment = None
             return
         held = self.enrolment_key
         if held is not None and isinstance(key, bytes) and hmac.compare_digest(held, key):
-            # As with each client that enrols: making a public key takes a third of an enrolment's time.
+            # As at each enrolment: deriving the public key takes a third of an enrolment's time.
             return
         mlkem, x25519 = _enrolment_modules()
         try:
@@ -114,14 +114,17 @@ class AuthoritySecrets(Uncopied):
         except (TypeError, ValueError):
             is_own = False
         if not is_own:
-            raise ParameterError("this is not what opens requests to this key authority")
+            raise ParameterError(
+                "this key opens no requests to this key authority: it belongs to another one"
+            )
         self._enrolment = taken
 
     def unseal(self, request: Buffer, session: bytes) -> tuple[int | str, bytes]:
-        """Return who asks to be enrolled in a session, and the secret that it shares from now on, 32 bytes.
+        """Return the client that asks to enrol in a session, and the secret, 32 bytes, that it shares.
 
-        Raises WireFormatError for what is no request, KeyMismatchError for one that was sealed to another
-        authority or for another session, or was altered; PolicyError once the enrolment key was erased.
+        Raises WireFormatError for bytes that are no request; KeyMismatchError for an altered request, and for
+        one that was sealed to another authority or for another session; PolicyError once the enrolment key is
+        erased.
         """
         client, sealed = read_request(request)
         enrolment = self._enrolment  # read once: it may be erased meanwhile
@@ -137,7 +140,7 @@ class AuthoritySecrets(Uncopied):
         if len(secret) != SECRET_BYTES:
             raise KeyMismatchError(
                 "the request was sealed to another key authority or for another session, or was altered: "
-                "make it anew from this session's public key"
+                "make a new one from this session's public key"
             )
         return client, bytes(secret)
 
@@ -152,12 +155,12 @@ def _public_bytes(enrolment: tuple[Any, Any]) -> bytes:
 
 
 JointKeys = tuple[AuthoritySecrets, AuthorityGroup]
-"""An authority's own secrets, drawn for this session alone, and all those that have to answer."""
+"""An authority's secrets, drawn for one session alone, and the group of authorities that have to answer."""
 
 
 @dataclass(repr=False)
 class Contents(Uncopied):
-    """What a key file holds. ``secret`` is a bytearray so that its owner can overwrite it."""
+    """The contents of a key file. ``secret`` is a bytearray so that its owner can overwrite it."""
 
     _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
@@ -170,7 +173,7 @@ class Contents(Uncopied):
     weight_bounds: WeightBounds = WEIGHT_BOUNDS
 
     def __del__(self) -> None:
-        """Overwrite the secret, whoever forgot it."""
+        """Overwrite the secret, even if its owner forgot to."""
         secret = getattr(self, "secret", bytearray())
         secret[:] = bytes(len(secret))
 
@@ -188,7 +191,7 @@ def write_key_file(path: Path, passphrase: str, contents: Contents) -> None:
 
 
 def read_key_file(path: Path, passphrase: str) -> Contents:
-    """Read a key file: only what was authenticated is used.
+    """Read a key file; only authenticated contents are used.
 
     Raises WireFormatError, KeyMismatchError, OSError.
     """

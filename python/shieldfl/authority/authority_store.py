@@ -1,7 +1,7 @@
-"""The memory of a key authority: whom it has answered, with what, and the clients' keys, in one SQLite file.
+"""A key authority's memory in one SQLite file: whom it has answered, with what, and the clients' keys.
 
-Written and on the disk before an answer leaves, so that neither a crash nor a second request makes it give
-another one.
+Everything is on the disk before an answer leaves, so neither a crash nor a second request leads to another
+answer.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
 MOST_ROUNDS_AHEAD = 2**16
-"""A round further than this above the oldest open one is refused: one request would end all between."""
+"""Largest distance of a request's round above the oldest open one: a later round would end all between."""
 
 ENROLMENT_HAS_ENDED = (
-    "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key "
-    "authority for clients that come now"
+    "enrolment has ended, and the key that requests are sealed to was erased: for further clients, "
+    "begin a session of a new key authority"
 )
 OPENER_HAS_GRANT = (
-    "an aggregator was granted the answers of this session before: go on from its state, or begin "
-    "another session"
+    "an aggregator was granted the answers of this session before: resume that one from its "
+    "state, or begin another session"
 )
 _FRAME_ID_BYTES = 16
 _LEAST_CLIENTS = 2
@@ -46,7 +46,7 @@ _ENROLMENT_KEY, _ENROLMENT_END = Place("enrolment key"), Place("enrolment end")
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class ClientKey(Uncopied):
-    """A client's key, 32 bytes, of which the keys of ``round`` and later ones come, and of no earlier one."""
+    """A client's key, 32 bytes, from which the keys of ``round`` and later derive, but no earlier ones."""
 
     _why_uncopied = "holds a secret key and is neither copied nor pickled: take it where it is used"
 
@@ -55,22 +55,19 @@ class ClientKey(Uncopied):
 
 
 Keys = Mapping[int, ClientKey]
-"""By client."""
+"""Clients' keys, by client."""
 
 
 class Grant(NamedTuple):
-    """What a client gets for its enrolment, and what it asked with.
-
-    Who asks with the same again gets the same.
-    """
+    """A client's grant, and the digest of its enrolment request: the same request gets the same grant."""
 
     grant: bytes
     request_digest: bytes | None = None
-    """SHA-256 of the request, 32 bytes; None where it was enrolled without one."""
+    """SHA-256 of the request, 32 bytes; None if the client was enrolled without one."""
 
 
 class SessionRules(NamedTuple):
-    """What is settled when a session begins; of the ``answers_kept`` newest rounds answers are kept."""
+    """Rules that are fixed when a session begins; answers of the ``answers_kept`` newest rounds are kept."""
 
     manifest_digest: bytes
     min_clients: int
@@ -78,47 +75,48 @@ class SessionRules(NamedTuple):
 
 
 class _Session(NamedTuple):
-    """What the record of a session has: its rules, and how far it has come."""
+    """The contents of a session's record: its rules, and how far it has come."""
 
     epoch: int
     rules: SessionRules
     answered: int = -1
     closed: int = -1
-    """As the one before, the newest round."""
+    """Newest round that was closed, as ``answered`` is the newest that was answered; -1 before the first."""
     replied: int = 0
-    """The number of the newest reply."""
+    """Number of the newest reply's record."""
     answers: tuple[tuple[str, int], ...] = ()
-    """Of the newest round that was answered: the purpose and the number of each answer's record.
+    """Purpose and record number of each answer in the newest answered round.
 
-    So that none is hidden, while the store is held, from a request for another list, and put back after.
+    It shows if an answer's record was hidden, while the store is held, so that another list is answered
+    meanwhile.
     """
 
     @property
     def oldest_open(self) -> int:
-        """The floor: no earlier round is answered, whatever is left of what it was answered with."""
+        """The oldest round in which new requests are answered, even if answers of earlier ones are kept."""
         return max(0, self.answered, self.closed + 1)
 
     @property
     def newest_dropped(self) -> int:
-        """The newest round whose answers are no longer kept: it is below the floor."""
+        """The newest round whose answers are no longer kept; it is older than :attr:`oldest_open`."""
         return self.answered - self.rules.answers_kept
 
 
 def message_place(session: bytes, round_number: int, phase: str | None = None) -> Place:
-    """Return where it is kept which message has left: a round's first one, or, of a phase, the reply."""
+    """Return the place of a sent message's digest: a round's first message, or the reply in a phase."""
     if phase is None:
         return placed("first message", session, round_number)
     return placed("reply", session, round_number, phase)
 
 
 Participants = list[tuple[int, bytes]]
-"""Clients, in ascending order, and the frame id of each."""
+"""Clients' numbers, in ascending order, each with the id of the client's frame."""
 _CLIENTS_AT_ONCE = 500
-"""Of which records are asked for by one statement: fewer values than any SQLite takes."""
+"""Most clients whose records one statement asks for, within every SQLite's limit on values."""
 
 
 def _listed(participants: Any) -> Participants:
-    """Put a list in order. Raises ParameterError; PolicyError for a list with duplicates."""
+    """Return a list in order. Raises ParameterError; PolicyError for a list with duplicates."""
     listed = sorted(
         (as_number(client, "a client's number"), as_bytes(frame_id, _FRAME_ID_BYTES, "a frame id"))
         for client, frame_id in participants
@@ -150,23 +148,21 @@ def _check_ahead(round_number: int, begun: _Session) -> None:
     if round_number > begun.oldest_open + MOST_ROUNDS_AHEAD:
         raise PolicyError(
             f"round {round_number} is more than {MOST_ROUNDS_AHEAD} above {begun.oldest_open}, the oldest "
-            "that is open: go on from there"
+            "open round: continue from there"
         )
 
 
 def _check_open(round_number: int, begun: _Session) -> None:
     if round_number < begun.oldest_open:
-        gone = ", and what it was answered with is no longer kept" * (round_number <= begun.newest_dropped)
-        raise PolicyError(
-            f"round {round_number} is over: the oldest that is open is {begun.oldest_open}{gone}"
-        )
+        gone = ", and its answers are no longer kept" * (round_number <= begun.newest_dropped)
+        raise PolicyError(f"round {round_number} is over{gone}: the oldest open round is {begun.oldest_open}")
     _check_ahead(round_number, begun)
 
 
 def take_keys(change: Transaction, session: bytes, clients: Iterable[int]) -> dict[int, ClientKey]:
-    """Return the keys of clients, to be written again.
+    """Return clients' keys, which have to be written again.
 
-    Raises PolicyError for one that is not enrolled, or revoked.
+    Raises PolicyError for a client that is not enrolled, or was revoked.
     """
     held: dict[int, ClientKey | None] = dict.fromkeys(clients)
     asked = list(held)
@@ -202,7 +198,7 @@ def _end_enrolment(change: Transaction) -> None:
 def _stored_answer(
     change: Transaction, begun: _Session, occasion: Place, listed: Participants, total_digest: bytes
 ) -> bytes | None:
-    """Return the answer that this request got; None where none of its clients was answered for by then."""
+    """Return the answer that this request got before; None if no client of its list was answered for."""
     clients, numbers = {client for client, _ in listed}, []
     condition = "kind = 'answer' AND session = ? AND round = ? AND name = ?"
     for _, number, content in change.find(condition, *occasion[1:4]):
@@ -218,19 +214,16 @@ def _stored_answer(
             )
     written = sorted(number for name, number in begun.answers if name == occasion.name)
     if occasion.round == begun.answered and sorted(numbers) != written:
-        refuse_altered(
-            f"of round {occasion.round} it was answered {len(written)} time(s), which are not all there"
-        )
+        refuse_altered(f"in round {occasion.round} it lacks some of its {len(written)} answer(s)")
     return None
 
 
 class AuthorityStore(Store):
-    """The memory of one authority; the same for every scheme. Its owner is the authority's id.
+    """The memory of one authority, for every scheme; its owner is the authority.
 
-    An answer is given once for each session, round, purpose and client, for ever: the same request gets the
-    same bytes for as long as they are kept; any other that names one of these clients, or a round that is
-    over, is refused. From an old copy another list could be answered: see
-    :class:`~shieldfl.authority.store.Store`.
+    An answer is given once for each session, round, purpose and client, for ever. The same request gets the
+    same bytes for as long as they are kept. Any other request with one of these clients, or for a round that
+    is over, is refused. An old copy could answer another list: see :class:`~shieldfl.authority.store.Store`.
     """
 
     _kinds = ("session", "first message", "reply", "enrolment key", "enrolment end")
@@ -239,15 +232,15 @@ class AuthorityStore(Store):
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
     def add_session(self, session: bytes, rules: SessionRules) -> None:
-        """Begin a session, 16 bytes, in the epoch that runs.
+        """Begin a session, whose id has 16 bytes, in the current epoch.
 
-        The same one again, by the same rules, changes nothing.
+        A second call with the same rules changes nothing.
         """
         place = placed("session", session)
         as_count(rules.answers_kept, "answers_kept")
         if rules.min_clients < _LEAST_CLIENTS:
             raise ParameterError(
-                f"min_clients must be at least {_LEAST_CLIENTS}: the sum over one client is its own"
+                f"min_clients must be at least {_LEAST_CLIENTS}: the sum over one client is its update"
             )
         with self._transaction() as change:
             if change.get(place) is None:
@@ -256,7 +249,7 @@ class AuthorityStore(Store):
                 raise PolicyError("the session was begun with other rules: begin another session")
 
     def has_session(self, session: bytes) -> bool:
-        """Whether a session was begun, in whatever epoch."""
+        """Return whether a session was begun, in any epoch."""
         place = placed("session", session)
         with self._transaction() as change:
             return change.get(place) is not None
@@ -271,9 +264,10 @@ class AuthorityStore(Store):
         *,
         clients: int | None = None,
     ) -> None:
-        """Enrol clients in several sessions, all or none: by session, their keys and what they get for them.
+        """Enrol clients in several sessions, in all or none; keys and grants are by session, then client.
 
-        ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store.
+        ``clients`` is the final number of clients. Enrolment ends with the last one, in all sessions of the
+        store.
         """
         with self._enrolling(list(keys), clients) as change:
             for session, own in keys.items():
@@ -287,9 +281,9 @@ class AuthorityStore(Store):
                     change.put(Place("grant", session, client=client), encoded(grant))
 
     def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
-        """Keep what whoever opens answers, and is no client, gets in several sessions: once.
+        """Keep in several sessions the one grant of an opener that is no client.
 
-        ``clients`` as for enrolment.
+        ``clients`` is as for :meth:`enrol_in`.
         """
         every = list(sessions)
         with self._enrolling(every, clients) as change:
@@ -300,9 +294,9 @@ class AuthorityStore(Store):
 
     @contextlib.contextmanager
     def _enrolling(self, sessions: list[bytes], clients: int | None) -> Iterator[Transaction]:
-        """End enrolment afterwards where so many clients are in every one of these sessions.
+        """Yield a transaction that enrols; then end enrolment if each session has ``clients`` clients.
 
-        Never for None.
+        With None for ``clients``, enrolment does not end.
         """
         with self._transaction() as change:
             if _has_ended(change):
@@ -314,7 +308,7 @@ class AuthorityStore(Store):
                 _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
-        """Return what a client, or for None the opener, got for enrolling; None without, or once revoked."""
+        """Return the grant of a client, or of the opener for None; None without one, or once revoked."""
         place = placed("grant", session, client=client)
         with self._transaction() as change:
             _read_session(change, session)
@@ -322,10 +316,7 @@ class AuthorityStore(Store):
         return None if found is None else decoded(found, Grant)
 
     def keep_enrolment_key(self, key: bytes | None) -> bytes | None:
-        """Keep what opens requests, unless there is such a key.
-
-        Return the one that is kept, None once erased.
-        """
+        """Keep the key that opens requests unless there is one; return the kept one, None once erased."""
         with self._transaction() as change:
             if _has_ended(change):
                 return None
@@ -336,9 +327,9 @@ class AuthorityStore(Store):
             return kept
 
     def end_enrolment(self) -> None:
-        """Erase what opens requests, and enrol nobody any more, in any session.
+        """Erase the key that opens requests: nobody can enrol any more, in any session.
 
-        A second time changes nothing.
+        A second call changes nothing.
         """
         with self._transaction() as change:
             if not _has_ended(change):
@@ -354,10 +345,10 @@ class AuthorityStore(Store):
             change.delete(AT_PLACE, *place._replace(kind="grant"))
 
     def close_round(self, session: bytes, round_number: int, ratchet: Callable[[Keys], Keys]) -> None:
-        """End a round, and all below it, for every client; nothing happens where it was ended before.
+        """End a round and all earlier ones for every client; a round that was ended before stays as it is.
 
-        ``ratchet`` gets all clients' keys, and returns each moved to the round after, unless it stands at a
-        later one.
+        ``ratchet`` gets all clients' keys. It returns them, each advanced to the next round unless it is past
+        that.
         """
         number = placed("session", session, round_number).round
         with self._transaction() as change:
@@ -374,7 +365,7 @@ class AuthorityStore(Store):
             if ratcheted.keys() != held.keys() or any(
                 key.round != max(held[client].round, number + 1) for client, key in ratcheted.items()
             ):
-                raise ParameterError(f"every key has to be moved to round {number + 1}, and none further")
+                raise ParameterError(f"every key must be advanced to round {number + 1}, and none further")
             _write_keys(change, session, ratcheted, taken=False)
             _write_session(change, session, begun._replace(closed=number))
 
@@ -392,14 +383,14 @@ class AuthorityStore(Store):
         total_digest: bytes,
         compute: Callable[[Keys], tuple[bytes, Keys]],
     ) -> bytes:
-        """Answer for a set of clients: with what the same request got before, or with bytes computed now.
+        """Return the answer for a set of clients: the same request's earlier answer, or else a new one.
 
-        ``compute`` gets the clients' keys and returns the answer, and all these keys, each where it stands
-        from now on: at most at the round after this one. It is called within the transaction, at most once.
-        Its answer must not get anywhere but by what this method returns. Raises PolicyError, and computes
-        nothing, for lists with duplicates, below ``min_clients``, or with clients that are not enrolled,
-        revoked or answered already in another list; for rounds that are over or more than
-        :data:`MOST_ROUNDS_AHEAD` ahead; for sessions that are unknown, or ended.
+        ``compute`` gets the clients' keys. It returns the answer and all these keys, each at its new round,
+        at most the round after this one. It is called within the transaction, at most once. Its answer must
+        leave only as what this method returns. Raises PolicyError, and computes nothing, for a list with
+        duplicates, with fewer than ``min_clients`` clients, or with clients that are not enrolled, revoked,
+        or answered already in another list; for a round that is over, or more than :data:`MOST_ROUNDS_AHEAD`
+        ahead; for a session that is unknown, or ended.
         """
         listed, occasion = _listed(participants), placed("answer", session, round_number, purpose)
         number = occasion.round
@@ -418,12 +409,16 @@ class AuthorityStore(Store):
             _check_open(number, begun)
             held = take_keys(change, session, [client for client, _ in listed])
             if any(key.round > number for key in held.values()):
-                raise PolicyError(f"the key of a client was moved past round {number}: ask for a later round")
+                raise PolicyError(
+                    f"the key of a client has advanced past round {number}: ask for a later round"
+                )
             answer, ratcheted = compute(held)
             if ratcheted.keys() != held.keys() or any(
                 not held[client].round <= key.round <= number + 1 for client, key in ratcheted.items()
             ):
-                raise ParameterError(f"each key, and no other, moves up, and at most to round {number + 1}")
+                raise ParameterError(
+                    f"each key, and no other, must be returned, at most at round {number + 1}"
+                )
             # No other list of this occasion has this client: so there is nothing at this place yet.
             place = occasion._replace(client=listed[0][0])
             written = purpose, change.put(place, encoded((total_digest, listed, answer)))
@@ -431,14 +426,14 @@ class AuthorityStore(Store):
             others = begun.answers if number == begun.answered else ()
             begun = begun._replace(answered=number, answers=(*others, written))
             _write_session(change, session, begun)
-            # Who was answered for in these rounds is below the floor from now on, whoever that was.
+            # All clients that were answered for in these rounds are below the floor from now on.
             change.delete("kind = 'answer' AND session = ? AND round <= ?", session, begun.newest_dropped)
         return answer
 
     def keep_message(self, place: Place, digest: bytes) -> None:
-        """Keep a message, at :func:`message_place`, by its digest of 32 bytes.
+        """Keep a message's digest, 32 bytes, at its :func:`message_place`.
 
-        Raises PolicyError for another one.
+        Raises PolicyError if another digest is there.
         """
         as_bytes(digest, DIGEST_BYTES, "digest")
         with self._transaction() as change:
@@ -449,36 +444,36 @@ class AuthorityStore(Store):
                     _write_session(change, place.session, begun._replace(replied=number))
             elif kept != digest:
                 raise PolicyError(
-                    f"phase {place.name!r} of round {place.round} came to another reply: ask with the "
-                    "message that had that"
+                    f"phase {place.name!r} of round {place.round} got another reply before: send the "
+                    "message that got it"
                     if place.name
-                    else f"round {place.round} was begun with another first message: begin it as it was, or "
-                    "a later one"
+                    else f"round {place.round} was begun with another first message: begin it with that one, "
+                    "or begin a later round"
                 )
 
     def row_of_message(self, place: Place) -> int:
-        """Return the number of the row of a message that was kept; 0 where there is none."""
+        """Return the row number of a kept message; 0 if there is none."""
         with self._transaction() as change:
             return change.number_at(place)
 
     def check_replies_are_known(self, place: Place, known: int) -> None:
-        """Raise PolicyError where a reply that comes before a message was kept after the row ``known``."""
+        """Raise PolicyError if a reply that precedes a message was kept after the row ``known``."""
         with self._transaction() as change:
             if _read_session(change, place.session).replied <= known:
                 return
             unknown = list(change.find("kind = 'reply' AND session = ? AND number > ?", place.session, known))
             own = change.number_at(place)
-        # To be asked for again, those of a round need it to be begun.
+        # A round's replies can only be asked for again once it is begun.
         if any(
             (not own or number < own) if place.name else one.round < place.round for one, number, _ in unknown
         ):
             raise PolicyError(
-                f"the store has {len(unknown)} reply(s) that did not come into the state that this authority "
-                "goes on from: pass the same requests on again, in their order, or restore the newest state"
+                f"the store has {len(unknown)} reply(s) that this authority's restored state lacks: send the "
+                "same requests again, in their order, or restore the newest state"
             )
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
-        """Say whether a request of this session, round and total was answered; False once no longer kept."""
+        """Return whether a request of this session, round and total has an answer that is still kept."""
         digest = as_bytes(total_digest, DIGEST_BYTES, "total_digest")
         number = placed("answer", session, round_number).round
         with self._transaction() as change:

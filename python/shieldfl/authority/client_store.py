@@ -1,6 +1,6 @@
-"""A client's memory: what it sent in each round, so that nothing is sent twice.
+"""A client's memory: what it made in each round, so that it never makes two different frames for one purpose.
 
-Read as a whole when it is opened.
+The store is read in full when it is opened.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from shieldfl.masks import Mask
 from shieldfl.stateful import Uncopied
 
 _MADE_OF_BYTES = 32
-"""Of the MAC, before a frame, of what it was made of."""
+"""Length in bytes of the MAC before a stored frame; it covers what the frame was made from."""
 
 
 _Enrolment = tuple[list[bytes], list[tuple[bytes, bytes]]]
-"""What a client has of its enrolment in a session, in the order of the authorities.
+"""A client's enrolment in a session: its requests, and two keys for each authority, in their order.
 
-What it asked with: nothing once all have granted it, and where it was enrolled elsewhere. Then of each what
-its grant is read with, nothing for a key that was enrolled elsewhere, and what opens its answers, nothing
-before the grant.
+The list of requests is empty once all authorities have granted them, and for a key that was enrolled
+elsewhere. The first key reads the authority's grant; it is empty for a key that was enrolled elsewhere. The
+second key opens the authority's answers; it is empty before the grant.
 """
 
 
@@ -62,26 +62,26 @@ def _frame_at(session: bytes, round_number: int, purpose: str, part: int) -> Pla
 
 
 def _was_enrolled(change: Transaction, session: bytes) -> bool:
-    """Whether the session ever had a key here, also one that is gone since a backup was restored."""
+    """Return whether the session ever had a key here, even one that is gone since a backup was restored."""
     return change.get(Place("session", session)) is not None
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class _Key(Uncopied):
-    """What the record of a key has."""
+    """The contents of a key's record."""
 
     _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
     client: int
     round: int
-    """That the key stands at."""
+    """The round of the key."""
     secret: bytes
     made: list[str]
-    """The names of the round's frames: so nobody hides one, while the store is held, to have another made."""
+    """Names of the round's frames, which show if a frame's record was hidden while the store is held."""
 
 
 def _read_key(change: Transaction, session: bytes) -> _Key:
-    """Return the client's key. Raises PolicyError for none."""
+    """Return the record of a client's key. Raises PolicyError if there is none."""
     found = change.get(Place("key", session))
     if found is None:
         raise PolicyError(
@@ -99,17 +99,14 @@ def _scheme_key(change: Transaction, public_key: Any) -> Any:
 
 
 def _write_key(change: Transaction, session: bytes, key: Any, made: Iterable[str] = ()) -> None:
-    """Write a scheme's ``ClientKey``, in the place of the one that there was.
-
-    ``made`` names its round's frames.
-    """
+    """Write a scheme's ``ClientKey`` in place of the old one; ``made`` names the frames of its round."""
     secret = key.export_secret()
     change.put(Place("key", session), encoded([key.client, key.round, bytes(secret), list(made)]))
     secret[:] = bytes(len(secret))
 
 
 def _read_enrolment(change: Transaction, session: bytes) -> _Enrolment:
-    """Return what the client has of its enrolment. Raises PolicyError where there is nothing."""
+    """Return a client's enrolment. Raises PolicyError if there is none."""
     found = change.get(Place("enrolment", session))
     if found is None:
         _read_key(change, session)
@@ -117,16 +114,16 @@ def _read_enrolment(change: Transaction, session: bytes) -> _Enrolment:
 
 
 class ClientStore(Store):
-    """The memory of one client, in any number of sessions; the same for every scheme in which clients enrol.
+    """The memory of one client in any number of sessions, for every scheme in which clients enrol.
 
-    One frame is made for each session, round, purpose and part: :meth:`encrypt` writes it down, with the key
-    as it stands then, before it returns it. Asked again with the same values it returns the same bytes, and
-    with others it raises, also in another process after this one was ended at any moment. Rounds only go up,
-    and keys with them.
+    There is one frame for each session, round, purpose and part. :meth:`encrypt` stores the frame, with the
+    key's new state, before it returns the frame. A second call with the same values returns the same bytes,
+    and with other values it raises. This also holds in another process, after this one was ended at any
+    moment. Rounds only go up, and keys advance with them.
 
-    A session is named by its public key, which the client has pinned: the store has secrets alone, sealed
-    under its key. From an old copy an earlier round's frame could be made again, and what was recorded since
-    be opened: see :class:`~shieldfl.authority.store.Store`.
+    A session is named by its public key, which the client has pinned. The store holds only secrets, sealed
+    under its key. An old copy of the store could make an earlier round's frame again, and open what was
+    recorded since: see :class:`~shieldfl.authority.store.Store`.
     """
 
     _kinds, _of_epoch = ("session", "values"), ("key", "enrolment", "frame")
@@ -135,20 +132,19 @@ class ClientStore(Store):
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
 
     def enrol(self, public_key: Any, client: int | str, identity: Identity | None = None) -> list[bytes]:
-        """Draw what the client shares with each key authority, and return for each the request that says so.
+        """Draw the secrets that the client shares with key authorities; return a sealed request for each.
 
-        They are sealed, in the order of the authorities' group: a list of one where there is one. Asked again
-        before all have granted it, it returns the same requests again.
+        Requests are in the order of the authorities' group; a single authority gets a list of one. Before all
+        authorities have granted the enrolment, a second call returns the same requests.
 
         Parameters
         ----------
-        public_key : of the session, as the client has pinned it.
+        public_key : the session's, as the client has pinned it.
         client : a number below 2**31, or a name.
-        identity : of the authority, or the group of several, for a public key that was read from a frame
-            alone.
+        identity : the authority's, or the group's, for a public key that was read from a frame alone.
 
-        Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of
-        others; ParameterError.
+        Raises PolicyError if the session has or had a key here; KeyMismatchError for an identity that is not
+        the session's; ParameterError.
         """
         if identity is not None:
             public_key = public_key.with_identity(identity)
@@ -174,11 +170,9 @@ class ClientStore(Store):
         return requests
 
     def add_key(self, key: Any) -> None:
-        """Take a ``ClientKey`` that was made elsewhere, with what it was granted.
+        """Take a ``ClientKey`` that was made elsewhere, with its grants. Use it nowhere else from now on.
 
-        Use it nowhere else from now on.
-
-        Raises PolicyError where its session has a key here, or had one.
+        Raises PolicyError if its session has or had a key here.
         """
         granted = []
         with contextlib.suppress(PolicyError):
@@ -198,16 +192,18 @@ class ClientStore(Store):
         _write_key(change, session, key)
 
     def take_grant(self, public_key: Any, grant: Buffer) -> None:
-        """Take what a key authority gave for the enrolment: what lets this client open its answers.
+        """Take a key authority's grant, by which this client opens the authority's answers.
 
         Raises KeyMismatchError for a grant of another client or session; PolicyError without an enrolment
-        here, as where the key came by :meth:`add_key`.
+        here, for example after :meth:`add_key`.
         """
         session = public_key.id
         with self._transaction() as change:
             requests, granted = _read_enrolment(change, session)
             if not granted or not granted[0][0]:
-                raise PolicyError("the session's key was enrolled elsewhere, and so were its grants taken")
+                raise PolicyError(
+                    "the session's key was enrolled elsewhere: have that key take its grants before add_key()"
+                )
             for index, (reads_grants, known) in enumerate(granted):
                 try:
                     opening_key = read_grant(reads_grants, session, grant)
@@ -222,9 +218,9 @@ class ClientStore(Store):
                 return
 
     def opening_keys(self, public_key: Any) -> list[bytes]:
-        """Return what opens the session's answers, 32 bytes for each authority; secret.
+        """Return the keys that open the session's answers, 32 bytes for each authority; secret.
 
-        Raises PolicyError before all have granted it.
+        Raises PolicyError before all authorities have granted them.
         """
         with self._transaction() as change:
             opening_keys = [opens for _, opens in _read_enrolment(change, public_key.id)[1]]
@@ -235,15 +231,16 @@ class ClientStore(Store):
     def open(
         self, public_key: Any, total: Any, answers: Answers, *, threads: int | None = None
     ) -> NDArray[np.float64]:
-        """Open a total with the key authority's answer, or all of them: float64 (count,), position ascending.
+        """Open a total with each authority's answer: the sums, float64 (count,), by ascending position.
 
-        Raises PolicyError before all have granted it, and as :func:`open_answered` does.
+        Raises PolicyError before all authorities have granted the enrolment, and what :func:`open_answered`
+        raises.
         """
         opens: Any = SimpleNamespace(public_key=public_key, opening_keys=self.opening_keys(public_key))
         return open_answered(total, answers, opens, threads=threads)
 
     def round(self, public_key: Any) -> int:
-        """Return the round that the session's key stands at: of earlier ones no frame is made any more."""
+        """Return the round of the session's key; no frames of earlier rounds are made any more."""
         with self._transaction() as change:
             return _read_key(change, public_key.id).round
 
@@ -261,28 +258,29 @@ class ClientStore(Store):
         repeats: bool = False,
         threads: int | None = None,
     ) -> bytes:
-        """Return the one frame of a round, purpose and part, which is on the disk.
+        """Return the only frame of a round, purpose and part, which is on the disk by then.
 
-        It is made now, or it was made when somebody first asked for it.
+        The first call makes the frame; later calls return it.
 
         Parameters
         ----------
-        public_key : of the session.
+        public_key : the session's.
         update, mask, weight, clip : as for the scheme's ``Encryptor``.
-        round : the round that the frame is good for; the key moves on to it.
+        round : the frame's round; the key advances to it.
         purpose, part : what is encrypted, and which part of it, below 2**32.
-        repeats : whether the same values may have been encrypted in another round: for what does not depend
-            on data, or may be alike by nature, such as votes. Where all others send the same as well, the
-            difference of two sums is a single client's values. The same are those that are all equal as
-            float32, in the same order, whatever purpose, part or weight they are for; of values that are
-            nearly the same nothing is noticed.
+        repeats : whether the same values may have been encrypted in another round. Use it for values that do
+            not depend on data, or may be alike by nature, such as votes. If all other clients send the same
+            as well, the difference of two sums is a single client's values. Values are the same if all are
+            equal as float32, in the same order, for any purpose, part or weight. Values that are nearly the
+            same are not noticed.
         threads : None for as many as the work is worth.
 
-        Raises PolicyError for other values, mask or weight than the frame that there is was made of; for a
+        Raises PolicyError if the frame was made from other values, another mask or another weight; for a
         round that is over, or more than 2**16 ahead; for values that were encrypted in another round, unless
-        they ``repeats``; and without a key of the session. DataError for a disk that fails. Then there is no
-        frame, and no key has moved. ParameterError for a purpose that is no text of 1 to 255 bytes, and for
-        other types than these. Raises as the ``Encryptor`` does for what cannot be encrypted.
+        ``repeats`` is set; and without a key of the session. Raises DataError if the disk fails. None of
+        these makes a frame or moves a key. Raises ParameterError for a purpose that is no text of 1 to 255
+        bytes, and for arguments of other types. Raises what the ``Encryptor`` raises for values that it
+        cannot encrypt.
         """
         session = public_key.id
         place = _frame_at(session, round, purpose, part)
@@ -294,7 +292,7 @@ class ClientStore(Store):
         how.update(b"" if weight is None else struct.pack("<d", as_real(weight, "weight")))
         how.update(chosen.data if chosen.dtype == np.float64 else b"")
         with np.errstate(over="ignore", invalid="ignore"):
-            # Another precision or sign of zero makes no other values of them.
+            # In another precision, or with another sign of zero, they are the same values.
             alike = chosen.astype(np.float32, copy=False) + np.float32(0)
         digest = hashlib.sha256(alike.data).digest()
         with self._transaction() as change:
@@ -304,21 +302,22 @@ class ClientStore(Store):
             if found is not None:
                 if found[:_MADE_OF_BYTES] != made_of:
                     raise PolicyError(
-                        f"a frame of round {place.round} was made for this purpose and part from something "
-                        "else, and may have been sent: send that again, or begin a later round"
+                        f"a frame of round {place.round} was made for this purpose and part from "
+                        "another update, mask, weight or clip, and may have been sent: send that frame "
+                        "again, or begin a later round"
                     )
                 return found[_MADE_OF_BYTES:]
             kept = _read_key(change, session)
             made = kept.made if kept.round == place.round else []
             if place.name in made:
                 refuse_altered(f"{place} is missing")
-            # The first round that had them tells: no frame is made any more of one that is not the newest.
+            # The first round that had these values is enough: frames are only made in the newest round.
             values_at = Place("values", session, name=of_values.hex())
             first = change.get(values_at)
             if not repeats and first is not None and first != encoded(place.round):
                 raise PolicyError(
-                    "these values were encrypted in another round: in two sums they could be told from the "
-                    "others'. Train on, and send another update"
+                    "these values were encrypted in another round: two sums could tell them from the "
+                    "others'. Train further, and send another update"
                 )
             key = _scheme_key(change, public_key)
             encryptor = scheme_of(public_key).Encryptor(key, threads, purpose=purpose, part=part)
@@ -331,17 +330,17 @@ class ClientStore(Store):
         return frame
 
     def frame(self, public_key: Any, *, round: int, purpose: str = "update", part: int = 0) -> bytes | None:
-        """Return a made frame, to be sent again; None for none, or one before the newest round with any."""
+        """Return a made frame, to send it again; None if there is none, or if a later round has any."""
         place = _frame_at(public_key.id, round, purpose, part)
         with self._transaction() as change:
             found = change.get(place)
         return None if found is None else found[_MADE_OF_BYTES:]
 
     def close_round(self, public_key: Any, round: int) -> None:
-        """End a round, and all below it: their key is overwritten, and what was not sent is never sent.
+        """End a round and all earlier ones: their key is overwritten, and no more frames of them are made.
 
-        The frames that were made stay to be sent again, until one of a later round is made. Raises
-        PolicyError without a key of the session, and for a round more than 2**16 ahead.
+        Frames that were made can be sent again until a frame of a later round is made. Raises PolicyError
+        without a key of the session, and for a round more than 2**16 ahead.
         """
         session, number = public_key.id, as_number(round, "round")
         with self._transaction() as change:

@@ -1,7 +1,7 @@
-"""Key authorities: the only holders of secret keys, and the keepers of what may be opened with them.
+"""Key authorities: the only holders of secret keys, which decide what may be opened with them.
 
-A pair of keys opens totals. Where clients enrol, an authority answers who is in a total with what opens it,
-once.
+An authority with a pair of keys opens totals. If clients enrol, an authority answers a list of clients once,
+with the key that opens their total.
 """
 
 from __future__ import annotations
@@ -58,44 +58,48 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireF
 __all__ = ["KeyAuthority", "SumKeyAuthority"]
 
 MOST_OPENED_COEFFICIENTS = 2**32
-"""Under one key. docs/reference/packings-reference.md proves for so many that no opened sum holds encryption noise."""
+"""Most coefficients that one key opens.
+
+docs/reference/packings-reference.md proves, for up to so many, that no opened sum holds encryption noise.
+"""
 MOST_VALUES = 2**32
-"""The most values of an answered total, by default: a number in a request decides how much is computed."""
+"""Default of the most values in an answered total: a number in a request decides how much is computed."""
 
 SessionKey = TypeVar("SessionKey", bound=EnrolledPublicKey)
 
 _MANIFEST_DOMAIN = b"shieldfl session 1\0"
 _SETTLED = struct.Struct("<Q")
-"""What follows the authority's own secrets in a key file: ``most_values``.
+"""Layout of ``most_values``, which follows the authority's secrets in a key file.
 
-Then the group, where it is in one.
+The bytes of its group follow, if it is in one.
 """
 
 
 class KeyAuthority(TotalOpener[Key]):
-    """Makes keys of a scheme, gives away what is public of them, and opens totals or answers those who do.
+    """Makes keys of a scheme, gives their public part away, and opens totals or answers the roles that do.
 
-    It makes a :class:`KeyPairAuthority`, or, where clients enrol, a :class:`SumKeyAuthority`, which takes
-    more settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients and a second,
-    different total of a round: the difference of two totals can be one client's update. The same total gives
-    the same values again, so that a lost answer can be asked for again.
+    It makes a :class:`KeyPairAuthority`, or, if clients enrol, a :class:`SumKeyAuthority`, which takes more
+    settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients and a second, different
+    total of a round: the difference of two totals can be one client's update. The same total gives the same
+    values again, so that a lost answer can be asked for again.
 
-    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its
-    own ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it
-    every update under this key that it has recorded, of all rounds
-    (docs/explanation/dishonest-parties.md). Methods do so by :class:`~shieldfl.authority.round_keys.RoundKeys`.
+    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** A client that alters its own
+    ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum. With it, that party
+    reads every update under this key that it has recorded, of all rounds
+    (docs/explanation/dishonest-parties.md). Methods follow this rule by
+    :class:`~shieldfl.authority.round_keys.RoundKeys`.
 
     Parameters
     ----------
-    params : of a scheme. A Paillier key takes seconds to make.
+    params : parameters of a scheme. A Paillier key takes seconds to make.
     min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
-        Below 3 a sum hides nothing among those who know one of its parts: say so on purpose.
-    one_total_per_round : False gives up the protection against differences, and computes each answer anew; of
-        a pair of keys alone.
+        Below 3 a sum hides nothing among those who know one of its parts: choose that only on purpose.
+    one_total_per_round : False gives up the protection against differences, and computes each answer anew;
+        only for a pair of keys.
     threads : for opening; None for as many as the work is worth.
-    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever
-        takes part can encrypt any weight, also a negative one, so a mean is given only where the sum of all
-        is one that weights within these bounds can have. By default 1/64 and 1.
+    weight_bounds : the smallest and the largest encrypted weight of a client, above 0; by default 1/64 and 1.
+        Participants can encrypt any weight, also a negative one. So a mean is given only if weights within
+        these bounds can have the total's sum.
     """
 
     @overload
@@ -109,24 +113,24 @@ class KeyAuthority(TotalOpener[Key]):
     ) -> KeyPairAuthority[Key]: ...
 
     def __new__(cls, params: Any, *settled: Any, **options: Any) -> Any:
-        """Make the kind that the scheme of the parameters has."""
+        """Make an authority of the kind that the parameters' scheme needs."""
         kind: Any = cls
         if cls is KeyAuthority:
             kind = SumKeyAuthority if scheme_of(params).enrols else KeyPairAuthority
         return object.__new__(kind)
 
     def contents(self) -> Contents:
-        """Return what :meth:`save` writes, whose secret the receiver overwrites."""
+        """Return the contents of the file that :meth:`save` writes; the receiver overwrites their secret."""
         raise NotImplementedError
 
     def save(self, path: str | Path, passphrase: str) -> None:
-        """Write what makes the authority itself, under the passphrase; file mode 0600.
+        """Write the authority's secrets and settings, under the passphrase; file mode 0600.
 
-        A pair of keys with what was opened so far: save again after opening, or a restarted authority forgets
-        which totals it opened. Where clients enrol, once, before the first one does: what happens afterwards
-        is in its store, and :meth:`load` needs both. Needs the ``cryptography`` package. Raises PolicyError
-        for an authority whose memory ends with the process, and for keys that were wiped; ParameterError for
-        an empty passphrase; OSError.
+        The file of a key pair includes what was opened so far: save again after opening, or a restarted
+        authority forgets which totals it opened. If clients enrol, save once, before the first one does:
+        later events are in the authority's store, and :meth:`load` needs both. Needs the ``cryptography``
+        package. Raises PolicyError for an authority whose memory ends with the process, and for keys that
+        were wiped; ParameterError for an empty passphrase; OSError.
         """
         contents = self.contents()
         try:
@@ -144,29 +148,29 @@ class KeyAuthority(TotalOpener[Key]):
         at_least: tuple[int, int] = (0, 0),
         restored: bool = False,
     ) -> Any:
-        """Read what :meth:`save` wrote; where clients enrol, go on from the store as well.
+        """Read an authority that :meth:`save` wrote; if clients enrol, continue from its store as well.
 
         Parameters
         ----------
-        path, passphrase : of the key file.
+        path, passphrase : the key file's.
         threads : for opening; None for as many as the work is worth.
-        store : the path that the authority was made with, where clients enrol.
+        store : path of the store that the authority was made with, if clients enrol.
         at_least : a position that the store is known to have reached: an older file is refused.
-        restored : the store is a backup. Its sessions end, and the authority that is returned begins a new
+        restored : whether the store is a backup. Its sessions end, and the returned authority begins a new
             one, in a new epoch: save it again, and have clients enrol anew.
 
-        Raises KeyMismatchError for a wrong passphrase, an altered file or the store of another authority;
-        WireFormatError for no key file at all, and a damaged store; PolicyError for an old copy of a store,
-        and for one that another process holds; DataError; ParameterError for a store that is missing, or is
-        there for nothing.
+        Raises KeyMismatchError for a wrong passphrase, an altered file or another authority's store;
+        WireFormatError for a file that is no key file, and for a damaged store; PolicyError for an old copy
+        of a store, and for one that another process holds; DataError; ParameterError for a store that is
+        missing, or that the authority does not have.
         """
         contents = read_key_file(Path(path), passphrase)
         scheme = _scheme_of_key_frame(contents.public_key)
         if scheme.enrols != (store is not None):
             raise ParameterError(
-                "the key file is that of an authority that goes on from its store: pass store="
+                "the key file belongs to an authority that has a store: pass its path as store"
                 if scheme.enrols
-                else "the key file has all that its authority knows: pass no store"
+                else "the key file belongs to an authority that has no store: pass none"
             )
         if store is None:
             return KeyPairAuthority.of_contents(contents, threads=threads)
@@ -184,16 +188,16 @@ class KeyAuthority(TotalOpener[Key]):
         if group and restored:
             raise PolicyError(
                 "several authorities begin a new session together: open the store with restored=True, and "
-                "settle one by session_key, in which the group says the new epoch"
+                "make one by session_key() for a group with the new epoch"
             )
         identity = AuthorityGroup.from_bytes(group) if group else owner.identity
         memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
         try:
             if not restored and not memory.has_session(public_key.id):
-                # A session that is begun here would forget what another copy of the store has answered in it.
+                # A session begun here would not know what another copy of the store has answered in it.
                 raise PolicyError(
-                    "the store does not have the session of this key file: open the store that it was saved "
-                    "beside; if that is lost, begin a new session with restored=True"
+                    "the store does not have the session of this key file: open the store that belongs to "
+                    "it; if that is lost, begin a new session with restored=True"
                 )
             return SumKeyAuthority(
                 public_key.parameters,
@@ -218,17 +222,15 @@ def _scheme_of_key_frame(public_key: bytes) -> Scheme:
     for name, scheme in REGISTRY.items():
         if kind == f"{name} public key":
             return scheme
-    raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
+    raise WireFormatError("the key file has a scheme that this version does not know: update shieldfl")
 
 
 class KeyPairAuthority(KeyAuthority[Key]):
-    """Holds one secret key, and opens one total of each round with it.
+    """Holds one secret key, which opens one total of each round, and at most 2^32 coefficients in all.
 
-    A key opens 2^32 coefficients, then nothing.
-
-    A total that is asked for again gets the answer that it got, not another computation: whoever sees a right
-    and a faulty one of a Paillier total knows the key. Memory is bounded by keeping the newest alone; an
-    older total is opened again, with the same result and all checks. The number of clients is what the total
+    If a total is asked for again, it gets its first answer, and nothing is computed: a right and a faulty
+    opening of one Paillier total reveal the key. To bound memory, only the newest answer is kept; an older
+    total is opened again, with the same result and all checks. The number of clients is what the total
     states: an aggregator that lies about it is outside the threat model (docs/explanation/threat-model.md).
 
     Parameters
@@ -265,16 +267,16 @@ class KeyPairAuthority(KeyAuthority[Key]):
         super().__init__(scheme.PublicKey(decryptor.public_key), min_clients, bounds, threads)
         self._decryptor = decryptor
         self._opened: dict[int, str] = {}
-        """The digest of the total that was opened, by round."""
+        """Digest of the opened total, by round."""
         self._newest: tuple[str, Answer] | None = None
-        """The digest of the total that was opened last, and the first answer to it."""
+        """Digest of the total that was opened last, and the first answer to it."""
         self.opened_coefficients = 0
-        """How many coefficients (CKKS) or values (Paillier) were opened under the key; 2^32 at most."""
+        """Number of coefficients (CKKS) or values (Paillier) that were opened under the key; at most 2^32."""
         self._lock = threading.Lock()
 
     @classmethod
     def of_contents(cls, contents: Contents, *, threads: int | None = None) -> KeyPairAuthority:
-        """Make an authority of what :meth:`contents` gave, whose secret is overwritten.
+        """Make an authority from the result of :meth:`contents`, whose secret is overwritten.
 
         Raises WireFormatError.
         """
@@ -309,7 +311,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
             if self.opened_coefficients + cost > MOST_OPENED_COEFFICIENTS:
                 raise PolicyError(
                     f"this key has opened {self.opened_coefficients:,} coefficients, and {more:,} more would "
-                    f"pass the {MOST_OPENED_COEFFICIENTS:,} that one key may: make a new key authority"
+                    f"exceed the {MOST_OPENED_COEFFICIENTS:,} that one key may open: make a new key authority"
                 )
             sums, weight_sum = self._held_decryptor().open(total.parsed, self._threads)
             # Noted before it leaves.
@@ -320,12 +322,12 @@ class KeyPairAuthority(KeyAuthority[Key]):
         return sums, weight_sum
 
     def has_opened(self, total: SchemeTotal) -> bool:
-        """Say whether a total of this one's round was opened."""
+        """Return whether a total of the same round was opened."""
         with self._lock:
             return total.round in self._opened
 
     def contents(self) -> Contents:
-        """Return the key pair, whose secret the receiver overwrites, with what was opened so far."""
+        """Return the key pair, and what was opened so far; the receiver overwrites the secret."""
         with self._lock:
             return Contents(
                 public_key=self.public_key.to_bytes(),
@@ -338,7 +340,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
             )
 
     def wipe(self) -> None:
-        """Overwrite the secret key's memory: after that nothing is opened or saved (PolicyError)."""
+        """Overwrite the secret key in memory: afterwards opening and saving raise PolicyError."""
         with self._lock:
             # The only reference: the core overwrites the key's memory as it frees it.
             self._decryptor = self._newest = None
@@ -357,16 +359,16 @@ def session_key(
     *,
     epoch: int = 0,
 ) -> Key:
-    """Begin a session: return its public key, on which all who take part settle.
+    """Begin a session: return its public key, on which all participants agree.
 
-    Any one of several authorities can make it.
+    Each of several authorities can make it.
 
     Parameters
     ----------
-    params : of the session.
-    authority : whose it is; a group where several authorities have to answer.
-    min_clients, most_values : what clients may rely on that their authority keeps to.
-    epoch : of the authority's store; a group says it of each of its members.
+    params : the session's parameters.
+    authority : the session's authority; a group if several authorities have to answer.
+    min_clients, most_values : rules to which the session's authority keeps, so that clients may rely on them.
+    epoch : the epoch of the authority's store; a group states one for each member.
 
     Raises ParameterError.
     """
@@ -379,30 +381,30 @@ def session_key(
 
 
 class SumKeyAuthority(KeyAuthority[SessionKey]):
-    """Shares a key with each client, and gives one answer for a round: what opens the total of those in it.
+    """Shares a key with each client, and answers a round once: with the key that opens its clients' total.
 
-    It needs the list of participants and a digest of the total, never the total itself. Whom it has answered
-    for, with what, is in its store before an answer leaves: a client is answered for once in each round,
-    purpose and part.
+    It needs the list of participants and a digest of the total, never the total itself. Before an answer
+    leaves, the store records it and its clients: a client is answered for once in each round, purpose and
+    part.
 
     Parameters
     ----------
-    params : of a scheme in which clients enrol, such as kahe.Parameters.
+    params : parameters of a scheme in which clients enrol, such as kahe.Parameters.
     min_clients : the fewest clients of a list that is answered, at least 2.
-    one_total_per_round : True; anything else would tell single updates.
+    one_total_per_round : must be True; two totals of a round would reveal single updates.
     threads, weight_bounds : as for :class:`KeyAuthority`.
-    most_values : the most that a total may have.
+    most_values : the most values of a total.
     owner : the authority's own secrets; None draws them.
-    store : its memory, or the path of a file to make for it; None for one that ends with the process. What is
-        in a file outlives the process together with what :meth:`save` wrote: see there.
-    public_key : of a session that was settled before, by :func:`session_key`; None begins one, in the store's
-        epoch. Where it has several authorities, this one is among them, and gives its own part of every
+    store : the authority's memory, or the path of a file to make for it; None for a memory that ends with the
+        process. To continue in another process, an authority needs this file and the one that :meth:`save`
+        wrote.
+    public_key : public key of a session that :func:`session_key` began; None begins one, in the store's
+        epoch. In a session of several authorities, this one must be among them, and gives its part of every
         answer.
-    purpose : what the totals that it opens itself are of, as for ``Encryptor``; None for whatever they are
-        of.
+    purpose : purpose of the totals that the authority opens itself, as for ``Encryptor``; None for any.
 
-    Raises ParameterError, ShieldError where the ``cryptography`` package is missing, PolicyError for a
-    session of another epoch than the store's, and what the store raises.
+    Raises ParameterError; ShieldError if the ``cryptography`` package is missing; PolicyError for a session
+    of another epoch than the store's; and what the store raises.
     """
 
     _why_uncopied = "holds clients' keys and is neither copied nor pickled: open its store where it is used"
@@ -424,7 +426,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         min_clients = checked_min_clients(params, min_clients)
         if one_total_per_round is not True:
             raise ParameterError(
-                "one_total_per_round must be True: two answers for one client tell its update"
+                "one_total_per_round must be True: two answers for one client reveal its update"
             )
         self.most_values = as_unsigned(most_values, "most_values")
         self._owner = owner or AuthoritySecrets()
@@ -458,31 +460,31 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
     def _check_session(
         self, params: SchemeParameters[SessionKey], public_key: Any, store: AuthorityStore | None
     ) -> None:
-        """Raise ParameterError for the session of others, PolicyError for one that this store must not begin.
+        """Raise ParameterError for others' sessions, PolicyError for one that this store must not begin.
 
-        None is a store that is not made yet, and not made for a session that it must not have.
+        With None the store is made later, and only if the session passes.
         """
         if public_key.parameters != params or self._owner.identity not in public_key.authorities:
-            raise ParameterError("the session is of other parameters, or of other key authorities")
+            raise ParameterError("the session has other parameters, or other key authorities")
         epoch = public_key.identity.epoch_of(self._owner.identity)
         began = public_key.epoch if epoch is None else epoch
         newest = 0 if store is None else store.position.epoch
         if began != newest and not (store is not None and store.has_session(public_key.id)):
             raise PolicyError(
-                f"the session was not begun in epoch {newest}, in which the store is. A store that was "
-                "restored begins new sessions alone"
+                f"the session was not begun in epoch {newest}, which is the store's: a restored store begins "
+                "new sessions only"
             )
 
     def enrol(self, client: int | str) -> Any:
         """Enrol a client in the same process, and return its secret ``ClientKey``, which can open answers.
 
-        ``client`` is a number below 2**31, or a name. Raises PolicyError for one that was enrolled before,
-        revoked or not; ParameterError, also in a session of several authorities, each of which accepts a
+        ``client`` is a number below 2**31, or a name. Raises PolicyError for a client that was enrolled
+        before, revoked or not; ParameterError, also in a session of several authorities, where each accepts a
         request of its own.
         """
         if len(self.public_key.authorities) > 1:
             raise ParameterError(
-                "the session has several authorities: take ClientKey.requests, and accept one at each"
+                "the session has several authorities: use ClientKey.requests(), and accept one at each"
             )
         secret = bytearray(secrets.token_bytes(SECRET_BYTES))
         try:
@@ -494,10 +496,10 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         return key
 
     def accept(self, request: Buffer) -> int | str:
-        """Enrol who sent a request, as ``ClientKey.request`` made it, and return its name or number.
+        """Enrol the sender of a request that ``ClientKey.request`` made, and return its name or number.
 
-        Whoever calls this vouches for the channel: that the request came from whom it names, and not from
-        whoever carries ciphertexts, who could enrol inventions. Raises WireFormatError; KeyMismatchError for
+        The caller vouches for the channel: the request came from the client that it names, and not from a
+        carrier of ciphertexts, who could enrol invented clients. Raises WireFormatError; KeyMismatchError for
         a request to another authority or session; PolicyError for a client that was enrolled before, and once
         enrolment has ended.
         """
@@ -506,16 +508,16 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         return client
 
     def end_enrolment(self) -> None:
-        """Erase what opens requests, in memory and store: nobody more is enrolled in any of its sessions.
+        """Erase the key that opens requests, in memory and store: nobody can enrol in any of its sessions.
 
-        Call it when the last client is enrolled: from then on requests that somebody has recorded tell
-        nothing, whatever is stolen from this authority. It goes on answering, also after a restart.
+        Call it after the last client's enrolment. From then on recorded requests reveal nothing, whatever is
+        stolen from this authority. The authority still answers, also after a restart.
         """
         self._store.end_enrolment()
         self._owner.take_enrolment_key(None)
 
     def shared(self, client: int | str, secret: Buffer) -> Keys:
-        """Return what a store keeps of a client with this secret: to enrol it in several sessions at once."""
+        """Return a client's key as a store keeps it, to enrol the client in several sessions at once."""
         key = ClientKey.of_secret(self.public_key, client, secret)
         return {key.client: _stored(key)}
 
@@ -525,9 +527,9 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         self._store.enrol(self._session, self.shared(client, secret), grants)
 
     def grant(self, client: int | str) -> bytes:
-        """Return what lets an enrolled client open answers, sealed for it alone.
+        """Return the grant by which an enrolled client opens answers, sealed for it alone.
 
-        Raises PolicyError for others.
+        Raises PolicyError for other clients.
         """
         found = self._store.grant(self._session, client_number(client))
         if found is None:
@@ -537,28 +539,27 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
     def revoke(self, client: int | str) -> None:
         """Delete a client's key: no list that names it is answered any more.
 
-        Raises PolicyError; ParameterError.
-
-        What it was granted it keeps: it can open answers of this session until another one begins.
+        The client keeps its grant: it can open answers of this session until another one begins. Raises
+        PolicyError; ParameterError.
         """
         self._store.revoke(self._session, client_number(client))
 
     def sum_key(self, request: Buffer) -> bytes:
-        """Answer who is in a total with what opens it: signed for the request, sealed for those with a grant.
+        """Answer a request with its total's key, signed for the request and sealed for roles with a grant.
 
         The same request gets the same bytes, for the newest rounds. Raises WireFormatError; KeyMismatchError
-        for a request of another session; PolicyError for lists below ``min_clients``, with duplicates, or
-        with clients that are not enrolled, were revoked or answered for in this round before, for more than
-        ``most_values`` values, and for rounds that are over.
+        for a request of another session; PolicyError for a list below ``min_clients``, with duplicates, or
+        with clients that are not enrolled, were revoked or answered for in this round before; for more than
+        ``most_values`` values; and for rounds that are over.
         """
         frame = bytes(as_frame(request))
         asked = self._scheme.PublicKey.read_request(frame)
         if asked.key_id != self._session:
-            raise KeyMismatchError("the request is of another session: ask the authority of that one")
+            raise KeyMismatchError("the request belongs to another session: ask that session's authority")
         if asked.count > self.most_values:
             raise PolicyError(
-                f"the request is for {asked.count:,} values, more than the {self.most_values:,} that were "
-                "settled: raise most_values, or send the model in parts"
+                f"the request is for {asked.count:,} values, more than the {self.most_values:,} that the "
+                "session allows: raise most_values, or send the model in parts"
             )
         return self._store.answer(
             self._session,
@@ -570,14 +571,14 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         )
 
     def sum_key_for(self, round_number: int, purpose: str, request: Buffer) -> bytes:
-        """Answer as :meth:`sum_key` does a request of this round and purpose.
+        """Answer a request of this round and purpose as :meth:`sum_key` does.
 
-        Raises PolicyError for another one's.
+        Raises PolicyError for another round's or purpose's request.
         """
         asked = self._scheme.PublicKey.read_request(request)
         if (asked.round, asked.purpose) != (round_number, purpose_id(purpose)):
             raise PolicyError(
-                f"the request is not for {purpose!r} of round {round_number}: ask with the total of what runs"
+                f"the request is not for {purpose!r} of round {round_number}: ask with a total that is"
             )
         return self.sum_key(request)
 
@@ -594,7 +595,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         return key
 
     def close_round(self, round_number: int) -> None:
-        """End a round and all below it: their keys are overwritten; what was not asked for stays closed."""
+        """End a round and all earlier ones: overwrite their keys. Totals without an answer stay closed."""
         number = as_unsigned(round_number, "round_number")
 
         def ratchet(held: Keys) -> Keys:
@@ -611,7 +612,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         return self._store.newest_closed_round(self._session)
 
     def has_opened(self, total: Any) -> bool:
-        """Say whether the request of this total was answered."""
+        """Return whether the request for this total was answered."""
         asked = self._scheme.PublicKey.read_request(total.request())
         return self._store.has_answered(self._session, asked.round, asked.total_digest)
 
@@ -625,15 +626,15 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
 
     @property
     def position(self) -> Position:
-        """How far its memory has come: kept elsewhere, it tells an old copy of the file (``at_least``)."""
+        """How far the store has come: noted elsewhere, it reveals an old copy of the file (``at_least``)."""
         return self._store.position
 
     def contents(self) -> Contents:
-        """Return what makes the authority itself, whose secret the receiver overwrites."""
+        """Return the authority's secrets and settings; the receiver overwrites the secret."""
         if self._store._path is MEMORY:
             raise PolicyError(
-                "this authority's memory ends with the process, and without it nothing goes on: make the "
-                "authority with store=, the path of a file"
+                "this authority's memory ends with the process, so it cannot be saved: make the authority "
+                "with store=, the path of a file"
             )
         identity: Any = self.public_key.identity
         group = identity.to_bytes() if len(self.public_key.authorities) > 1 else b""
@@ -647,7 +648,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         )
 
     def close(self) -> None:
-        """Give the store up, for another process to open; nothing more is answered here."""
+        """Close the store, so that another process can open it; this authority answers nothing more."""
         self._store.close()
 
     def __enter__(self) -> Self:

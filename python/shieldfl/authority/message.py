@@ -1,4 +1,4 @@
-"""What one role sends to another: named byte strings, and nothing else."""
+"""Messages between roles: named byte strings, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shieldfl.errors import ParameterError, WireFormatError
 __all__ = ["Message", "Part", "piece_of_each", "pieces_of_length"]
 
 Part = bytes | memoryview
-"""One named byte string: of a message that was read, a read-only view of its bytes."""
+"""One named byte string; in a message that was read, it is a read-only view of the message's bytes."""
 
 _MAGIC = b"SHMS"
 _COUNT = struct.Struct("<4sH")
@@ -28,8 +28,9 @@ _LONGEST_NAME = 2**8 - 1
 class Message(dict[str, Part]):
     """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
 
-    Parts are frames, vectors in little-endian order, or short numbers; they are not changed. Raises
-    ParameterError for too many of them, names that are too long or no text, and parts that are no bytes.
+    Parts are frames, vectors in little-endian order, or short numbers; their bytes never change. Raises
+    ParameterError for too many parts, for a name that is too long or no text, and for a part that is not
+    bytes.
     """
 
     def __init__(self, parts: Mapping[str, Part] = MappingProxyType({})) -> None:
@@ -43,8 +44,7 @@ class Message(dict[str, Part]):
                 fits = False
             if not fits:
                 raise ParameterError(
-                    f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} "
-                    "bytes"
+                    f"the name of a message's part must be text of at most {_LONGEST_NAME} bytes in UTF-8"
                 )
             if isinstance(part, bytes):
                 continue
@@ -63,12 +63,12 @@ class Message(dict[str, Part]):
 
     @property
     def nbytes(self) -> int:
-        """The length of :meth:`to_bytes`, without encoding."""
+        """Length of :meth:`to_bytes` in bytes, computed without encoding."""
         names = "".join(self).encode()
         return _COUNT.size + _LENGTHS.size * len(self) + len(names) + sum(map(len, self.values()))
 
     def to_bytes(self) -> bytes:
-        """Encode: magic, number of parts, then for each the lengths of name and part, name, part."""
+        """Encode magic and number of parts, then of each part: length of name, length, name, bytes."""
         pieces: list[Part] = [_COUNT.pack(_MAGIC, len(self))]
         for name, part in self.items():
             encoded = name.encode()
@@ -77,7 +77,7 @@ class Message(dict[str, Part]):
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> Message:
-        """Read what :meth:`to_bytes` wrote: the parts are views of ``data``, or of a copy if that may change.
+        """Read bytes of :meth:`to_bytes`; parts are views of ``data``, or of a copy if ``data`` may change.
 
         Raises WireFormatError.
         """
@@ -85,7 +85,7 @@ class Message(dict[str, Part]):
         try:
             magic, count = _COUNT.unpack_from(view)
             if magic != _MAGIC:
-                raise WireFormatError("no shieldfl message: the magic bytes are missing")
+                raise WireFormatError("these bytes are no shieldfl message: the magic bytes are missing")
             offset = _COUNT.size
             parts: dict[str, Part] = {}
             for _ in range(count):
@@ -102,11 +102,11 @@ class Message(dict[str, Part]):
         except (struct.error, UnicodeDecodeError) as error:
             raise WireFormatError("the message is truncated or damaged") from error
         if offset != len(view):
-            raise WireFormatError("the message goes on after its last part: it was altered")
+            raise WireFormatError("the message has bytes after its last part: it was altered")
         return cls(parts)
 
     def vector(self, name: str, dtype: type[np.generic], size: int) -> NDArray[Any]:
-        """Read a part as a vector of ``size`` numbers. Raises WireFormatError when its length is another."""
+        """Read a part as a vector of ``size`` numbers. Raises WireFormatError for another length."""
         part = self[name]
         expected = size * np.dtype(dtype).itemsize
         if len(part) != expected:
@@ -114,7 +114,7 @@ class Message(dict[str, Part]):
         kind = np.dtype(dtype).newbyteorder("<")
         vector = np.frombuffer(part, kind)
         if not vector.flags.aligned:
-            # Numbers anywhere in a message are slow to compute with: they move once, for all who read them.
+            # Unaligned numbers are slow to compute with: they are moved once, for all readers.
             part = self[name] = bytes(part)
             vector = np.frombuffer(part, kind)
         return vector
@@ -125,21 +125,23 @@ class Message(dict[str, Part]):
 
     @staticmethod
     def from_number(value: int) -> bytes:
-        """Encode one unsigned 64-bit number as a part. Raises ParameterError for what is none."""
+        """Encode one unsigned 64-bit number as a part. Raises ParameterError for any other value."""
         return as_unsigned(value, "a message's number").to_bytes(8, "little")
 
 
 def piece_of_each(joined: Part, authorities: int) -> list[Part]:
-    """Return each authority's piece: all are of one length.
+    """Split a part into one piece for each authority, all of one length.
 
-    Raises WireFormatError for a part without such pieces.
+    Raises WireFormatError for a part of a length that does not divide.
     """
     length, rest = divmod(len(joined), authorities)
     if rest:
-        raise WireFormatError(f"this is not something of each of {authorities} key authorities")
+        raise WireFormatError(
+            f"the part does not divide into a piece of each of {authorities} key authorities"
+        )
     return [joined[number * length : (number + 1) * length] for number in range(authorities)]
 
 
 def pieces_of_length(joined: Part, length: int) -> list[Part]:
-    """Return pieces of a length, any number: the last may be shorter, and an empty part is one piece."""
+    """Split a part into pieces of a length; the last may be shorter, and an empty part is one piece."""
     return [joined[start : start + length] for start in range(0, len(joined), length)] or [joined]

@@ -1,4 +1,4 @@
-"""Files that their owner alone reads: put into place whole, sealed by a passphrase where they hold keys."""
+"""Files that only their owner can read: written whole or not at all, and sealed if they hold keys."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from shieldfl.errors import (
 )
 from shieldfl.stateful import Uncopied
 
-# What follows "the store" and its path, whether this or SQLite finds it.
+# Ends of messages that begin with "the store" and its path, also of those about SQLite's errors.
 CANNOT_BE_OPENED = "cannot be opened: check that it exists, and its folder's permissions"
 IS_HELD = (
-    "is held by another process, or opened twice in this one: a store has one writer. End the other first"
+    "is held by another process, or opened twice in this one: a store has one writer. Close it there first"
 )
 
-NO_PATH = "the path of a store has characters that none has"
+NO_PATH = "the store's path has characters that no path can have"
 
 
 def sync_folder(path: Path) -> None:
-    """See to it that a file which was made, or put into place, is found there after a power failure.
+    """Make sure that a new or replaced file is found in its folder after a power failure.
 
     Raises OSError.
     """
@@ -44,10 +44,11 @@ def sync_folder(path: Path) -> None:
 
 
 class HeldFile(Uncopied):
-    """Keeps other processes and a second holder in this one from a file, and tells if it is in its place.
+    """Locks a file against other processes and a second holder here, and checks that it is in its place.
 
-    SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it,
-    say. This one goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
+    SQLite takes POSIX locks, which a process loses when it closes the file anywhere, for example after
+    copying it. This lock belongs to its own descriptor. Hold it before SQLite opens the file, and until
+    SQLite has closed it.
     """
 
     _why_uncopied = "holds a lock and is neither copied nor pickled"
@@ -80,14 +81,17 @@ class HeldFile(Uncopied):
             raise
 
     def check_in_place(self) -> None:
-        """Raise PolicyError where another file is in its place, or none, and where it has several names."""
+        """Raise PolicyError if the file was moved, deleted or replaced, or has several names.
+
+        Raises DataError if it is no regular file, or cannot be checked.
+        """
         own = os.fstat(self._descriptor)
         if not stat.S_ISREG(own.st_mode):
-            raise DataError(f"the store {self._path} is no file. {self._nothing}")
-        # What is kept of a transaction that was cut off lies beside one name, and is not found by another.
+            raise DataError(f"the store {self._path} is no regular file. {self._nothing}")
+        # The journal of an interrupted transaction lies beside one name, and is not found by another.
         if own.st_nlink > 1:
             raise PolicyError(
-                f"the store {self._path} has another name, a hard link: delete that one. {self._nothing}"
+                f"the store {self._path} has a second name, a hard link: delete that one. {self._nothing}"
             )
         try:
             there = os.stat(self._path)
@@ -95,7 +99,7 @@ class HeldFile(Uncopied):
             there = None
         except OSError as error:
             raise DataError(
-                f"the store {self._path} cannot be looked for: mend the disk, then try again. {self._nothing}"
+                f"the store {self._path} cannot be checked: mend the disk, then try again. {self._nothing}"
             ) from error
         if there is None or (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
             raise PolicyError(
@@ -106,8 +110,7 @@ class HeldFile(Uncopied):
 
 def _close(descriptor: int, process: int) -> None:
     with contextlib.suppress(OSError):
-        # A child that was forked has the same lock, until it has closed its descriptor; it must not unlock
-        # this one's.
+        # A forked child shares the lock until it closes its descriptor; it must not unlock its parent's.
         if os.getpid() == process:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
@@ -117,8 +120,8 @@ _HELD: weakref.WeakSet[HeldFile] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    # A lock is held for as long as any process has the descriptor: else one that was forked would keep the
-    # file from whoever goes on once this process has ended.
+    # A lock lasts while any process has the descriptor: a forked child would otherwise keep the file locked
+    # after this process has ended.
     for held in list(_HELD):
         held.close()
 
@@ -135,7 +138,7 @@ _SCRYPT_BLOCK_SIZE = 8
 def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
     """Return AES-256-GCM under the key that scrypt derives from a passphrase.
 
-    Raises ParameterError for none.
+    Raises ParameterError for an empty passphrase, and for one that is not encodable text.
     """
     aead, scrypt = (cryptographic(name, "key files") for name in ("ciphers.aead", "kdf.scrypt"))
     if not isinstance(passphrase, str):
@@ -146,15 +149,14 @@ def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
     try:
         encoded = passphrase.encode()
     except UnicodeEncodeError:
-        raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
+        raise ParameterError(
+            "the passphrase has characters that cannot be encoded: give another one"
+        ) from None
     return aead.AESGCM(kdf.derive(encoded))
 
 
 def write_private_file(path: Path, *pieces: bytes) -> None:
-    """Write a file with mode 0600.
-
-    An existing one is replaced in one step, and is there after a power failure.
-    """
+    """Write a file with mode 0600, or replace it in one step; it is there after a power failure."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -170,11 +172,10 @@ def write_private_file(path: Path, *pieces: bytes) -> None:
 
 
 def drawn_key(path: Path, length: int) -> bytes:
-    """Return a file's random bytes, which are drawn the first time.
+    """Return the random bytes of a file, which the first call draws and writes.
 
-    Of several processes the first one's count.
-
-    Raises DataError for a file of another length, OSError.
+    If several processes draw, the first one's bytes count. Raises DataError for a file of another length,
+    OSError.
     """
     if not path.exists():
         drawn = path.with_name(f"{path.name}.{secrets.token_hex(4)}.drawn")
@@ -184,16 +185,13 @@ def drawn_key(path: Path, length: int) -> bytes:
         drawn.unlink()
     key = path.read_bytes()
     if len(key) != length:
-        raise DataError(f"{path} is no key of {length} bytes: restore the folder")
+        raise DataError(f"{path} does not hold a key of {length} bytes: restore the folder")
     return key
 
 
 @contextlib.contextmanager
 def disk_errors_as(text: str) -> Iterator[None]:
-    """Have what a disk refuses raised as DataError with this text.
-
-    One that says more already passes as it is.
-    """
+    """Raise DataError with this text for errors of the disk; a DataError passes unchanged."""
     try:
         yield
     except DataError:
@@ -203,25 +201,25 @@ def disk_errors_as(text: str) -> Iterator[None]:
 
 
 def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) -> None:
-    """Write a secret alone, sealed under a passphrase: magic, salt, nonce, then AES-256-GCM with its tag."""
+    """Write a single secret, sealed under a passphrase: magic, salt, nonce, then AES-256-GCM with its tag."""
     salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
     head = magic + salt + nonce
     write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))
 
 
 def read_sealed_file(path: Path, passphrase: str, magic: bytes) -> bytes:
-    """Return what :func:`write_sealed_file` wrote.
+    """Return the secret that :func:`write_sealed_file` wrote.
 
     Raises DataError, WireFormatError; KeyMismatchError for a wrong passphrase.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: look whether it is there, and its permissions") from error
+        raise DataError(f"{path} cannot be read: check that it exists, and its permissions") from error
     start = len(magic) + SALT_BYTES
     head, sealed = content[: start + NONCE_BYTES], content[start + NONCE_BYTES :]
     if not content.startswith(magic) or not sealed:
-        raise WireFormatError(f"{path} is no such key file of this version")
+        raise WireFormatError(f"{path} is not a key file of this kind, or another version wrote it")
     cipher = passphrase_cipher(passphrase, head[len(magic) : start])
     from cryptography.exceptions import InvalidTag
 

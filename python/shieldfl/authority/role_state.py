@@ -1,7 +1,4 @@
-"""The state of a role as it is kept, bound to session and role.
-
-And the folder of a run that can be gone on with.
-"""
+"""A role's state in bytes, bound to its session and role, and the folder of a run that can be resumed."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, Wir
 SEALING_KEY_BYTES = 32
 
 LONGEST_SEALED_BYTES = 2**31 - 1
-"""What AES-GCM of the package ``cryptography`` takes in one call."""
+"""Largest number of bytes that AES-GCM of the package ``cryptography`` takes in one call."""
 
-TOO_LONG_TO_SEAL = "what is to be kept has 2 GiB or more, and cannot be sealed: divide the model into parts"
+TOO_LONG_TO_SEAL = "a content of 2 GiB or more cannot be sealed: divide the model into parts"
 
 _MAGIC = b"shieldfl role state 1\n"
 _HEAD = struct.Struct("<?H")
@@ -33,10 +30,10 @@ _NONCE_BYTES = 12
 
 
 def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
-    """Write a state: a head that names its owner, then the record with a checksum, or sealed by AES-256-GCM.
+    """Return a state's bytes: a head that names its owner, then the record, with a checksum or sealed.
 
-    Where it is sealed, the record is overwritten, also where that is refused. Raises CapacityError from 2 GiB
-    on.
+    With a key, AES-256-GCM seals the record, and the record is overwritten even if sealing fails. Raises
+    CapacityError for a record of 2 GiB or more that is to be sealed.
     """
     head = _MAGIC + _HEAD.pack(key is not None, len(owner)) + owner
     if key is None:
@@ -53,12 +50,12 @@ def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
 
 
 def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:
-    """Read what :func:`pack_state` wrote, for the same owner; where it is not sealed, a view of it.
+    """Return the record of a state that :func:`pack_state` wrote for the same owner.
 
-    Raises KeyMismatchError for another owner or key, ParameterError for a key that is missing or needless;
-    WireFormatError.
+    The record of an unsealed state is a view of ``data``. Raises KeyMismatchError for another owner or key,
+    ParameterError for a key that is missing or needless; WireFormatError.
     """
-    # Given back wherever this ends: what maps a file could else not be closed while an error is on its way.
+    # The views end with this block: a mapped file could otherwise not be closed while an error propagates.
     with memoryview(frame_buffer(data)) as whole, whole.cast("B") as content:
         start, end = _checked_body(owner, content, key)
         if key is not None:
@@ -71,16 +68,17 @@ def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:
                     return bytes(_cipher(key).decrypt(nonce, sealed, head))
                 except InvalidTag:
                     raise KeyMismatchError(
-                        "the state was sealed under another key, or was truncated or altered"
+                        "the state was sealed under another key, or was truncated or altered: pass the key "
+                        "and the bytes that were kept"
                     ) from None
     return memoryview(data)[start:end]
 
 
 def _checked_body(owner: bytes, content: memoryview, key: bytes | None) -> tuple[int, int]:
-    """Return from where to where the record, or what is sealed, stands in a state of this owner."""
+    """Check a state's head and owner; return where its record, or its sealed part, begins and ends."""
     start = len(_MAGIC) + _HEAD.size
     if content[: len(_MAGIC)] != _MAGIC or len(content) < start:
-        raise WireFormatError("these bytes are no state of a role that this version can read")
+        raise WireFormatError("these bytes are not a role's state, or another version of shieldfl wrote them")
     if content[len(_MAGIC)] > 1:
         raise WireFormatError("the state is damaged")
     sealed, length = _HEAD.unpack_from(content, len(_MAGIC))
@@ -108,11 +106,11 @@ def _cipher(key: bytes) -> Any:
 
 
 _LATER_NAMES = "[0-9a-f]" * 8
-"""What :func:`write_private_file` names a file by before it is whole."""
+"""Pattern of the suffix that :func:`write_private_file` gives a file until it is whole."""
 
 
 class RunFolder:
-    """Holds all that the run does, secrets included: states are sealed under a key that lies beside them."""
+    """Holds a run's checkpoint, secrets included: the key that seals the states lies beside them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -120,7 +118,7 @@ class RunFolder:
 
     def _disk(self) -> AbstractContextManager[None]:
         return disk_errors_as(
-            f"the checkpoint in {self.folder} cannot be read or written: look at its permissions, and "
+            f"the checkpoint in {self.folder} cannot be read or written: check its permissions, and "
             "whether the disk is full"
         )
 
@@ -129,22 +127,22 @@ class RunFolder:
         return self._file.exists()
 
     def key(self) -> bytes:
-        """Return what seals states, 32 bytes; it is drawn the first time. Raises DataError."""
+        """Return the key that seals states, 32 bytes; the first call draws it. Raises DataError."""
         path = self.folder / "key"
         with self._disk():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return drawn_key(path, SEALING_KEY_BYTES)
 
     def write(self, message: Message) -> None:
-        """Replace what was written last, in one step. Raises DataError."""
+        """Replace the checkpoint in one step. Raises DataError."""
         content = message.to_bytes()
         with self._disk():
             write_private_file(self._file, hmac.digest(self.key(), content, "sha256"), content)
 
     def read(self) -> Message:
-        """Return what was written last, and delete what a process that was killed had not written to its end.
+        """Return the checkpoint, and delete unfinished files of a process that was killed.
 
-        Raises DataError where that cannot be read, WireFormatError if it was altered.
+        Raises DataError if it cannot be read, WireFormatError if it was altered.
         """
         with self._disk():
             content = self._file.read_bytes()
@@ -156,16 +154,16 @@ class RunFolder:
         return Message.from_bytes(bytes(body))
 
     def write_beside(self, name: str, content: bytes) -> bytes:
-        """Write a file that stays as it is; return the digest to read it by, 32 bytes. Raises DataError."""
+        """Write a file that never changes; return its digest, 32 bytes, to read it by. Raises DataError."""
         with self._disk():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private_file(self.folder / name, content)
         return hashlib.sha256(content).digest()
 
     def read_beside(self, name: str, digest: bytes) -> bytes:
-        """Return what :meth:`write_beside` wrote.
+        """Return the content of a file that :meth:`write_beside` wrote.
 
-        Raises DataError, and WireFormatError for another file's content.
+        Raises DataError, and WireFormatError if the content has another digest.
         """
         with self._disk():
             content = (self.folder / name).read_bytes()

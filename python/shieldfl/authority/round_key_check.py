@@ -1,8 +1,8 @@
-"""A round's public keys, model and answers, as they are taken: signed by the key authority for that round.
+"""Checks that a round's public keys, model and answers were signed by the key authority for that round.
 
-A CKKS pair serves one round (docs/explanation/dishonest-parties.md), so a key that comes with a round has to be told
-from one that somebody else made, or that an earlier round had. So has an answer that says which positions are
-encrypted: whoever passes on another one reads what it leaves out.
+A CKKS pair serves one round (docs/explanation/dishonest-parties.md). So clients must tell a round's key from
+a key that somebody else made, and from a key of an earlier round. The same holds for an answer that says
+which positions are encrypted: a party that passes on another answer reads what that one leaves out.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MODEL_DOMAIN = b"shieldfl round model 2\0"
 ANSWER_DOMAIN = b"shieldfl round answer 1\0"
 _KEY, _SIGNATURE, _MODEL = "round key ", "round signature ", "round model"
 ANSWER_SIGNATURE = "round answer"
-"""The name of the part that signs an answer of the key authority."""
+"""Name of the part with the key authority's signature of an answer."""
 INVITED = "invited"
-"""The name of the part of a round's first message that says who is asked to take part: a mask of clients."""
+"""Name of the part of a round's first message that says who is invited: a mask of clients."""
 _KEPT = 8
 
 PublicKey = SchemePublicKey
@@ -38,22 +38,22 @@ Parameters = SchemeParameters[Any]
 
 
 def ed25519() -> Any:
-    """Return the module that signs and verifies. Raises ShieldError where it is not installed."""
+    """Return the module of Ed25519 signatures. Raises ShieldError if it is not installed."""
     return cryptographic("asymmetric.ed25519", "signed round keys")
 
 
 def signed_bytes(domain: bytes, session: bytes, round_number: int, name: str, content: bytes) -> bytes:
-    """Return what a signature covers: a domain tag, the session (16 bytes), round, name and content.
+    """Return the bytes that a signature covers: domain tag, session (16 bytes), round, name and content.
 
-    Of a key, the name is its purpose and the content its frame; of a model, its part's and SHA-256 of who is
-    invited with the digest; of an answer, the phase and the digest.
+    For a key, the name is its purpose and the content its frame. For a model, the name is its part's, and the
+    content is SHA-256 of who is invited, then the digest. For an answer, they are the phase and the digest.
     """
     named = name.encode()
     return domain + session + struct.pack("<QB", round_number, len(named)) + named + content
 
 
 def checked_round(round_number: int, newest: int) -> int:
-    """Return the number of a round that is to begin. Raises PolicyError for one before the newest."""
+    """Return the number of a round that is to begin. Raises PolicyError for a round before the newest."""
     number = as_unsigned(round_number, "round_number")
     if number < newest:
         raise PolicyError(
@@ -63,14 +63,15 @@ def checked_round(round_number: int, newest: int) -> int:
 
 
 def model_signature_name(client: int | None = None) -> str:
-    """Return the name of the part that signs a round's model: for one client, or, None, for all alike."""
+    """Return the name of the part that signs a round's model: for one client, or for all with None."""
     return _MODEL if client is None else f"{_MODEL}:{client}"
 
 
 def digest_of_parts(message: Message, but: Collection[str] = ()) -> bytes:
-    """Return SHA-256, 32 bytes, of a message's parts; ``but`` names those with signatures of their own.
+    """Return SHA-256, 32 bytes, of a message's parts; ``but`` names parts with signatures of their own.
 
-    In the order of their names: of each the lengths of name (u8) and part (u64), then name and part.
+    Parts are in the order of their names: for each the lengths of name (u8) and part (u64), then name and
+    part.
     """
     digest = hashlib.sha256()
     for name, part in sorted(message.items()):
@@ -90,7 +91,7 @@ def encode_round_key(purpose: str, key_frame: bytes, signature: bytes) -> dict[s
 
 @functools.lru_cache(maxsize=_KEPT)
 def _read_key(scheme: type[PublicKey], frame: bytes) -> PublicKey:
-    """Read a key's frame once: that of a Paillier key takes long, and it comes again each round."""
+    """Read a key's frame once: a Paillier key takes long to read, and comes again in each round."""
     return scheme.from_bytes(frame)
 
 
@@ -113,23 +114,23 @@ def is_signature(verifying_key: bytes, signature: bytes, signed: bytes) -> bool:
 
 
 _is_signature = functools.lru_cache(maxsize=_KEPT)(is_signature)
-"""Looks at a signature once: all clients of one process are sent the same."""
+"""Checks each signature once: all clients of one process get the same ones."""
 
 
 @dataclass(frozen=True)
 class RoundKeyCheck:
-    """What clients and aggregator hold from set-up: nothing of it is secret."""
+    """Facts from set-up by which clients and aggregator check keys, models and answers; none is secret."""
 
     verifying_key: bytes
-    """The key authority's Ed25519 public key, 32 bytes; those of several stand one after the other."""
+    """The key authority's Ed25519 public key, 32 bytes; those of several authorities one after the other."""
     session: bytes
-    """Of this federation alone: 16 bytes."""
+    """Identifier of this federation alone: 16 bytes."""
     parameters: Mapping[str, Parameters]
-    """By purpose, such as ``"update"``: what its keys are made for."""
+    """The keys' parameters, by purpose, such as ``"update"``."""
     enrolment_key: bytes = b""
-    """What clients' secrets are sealed to, where they enrol, 1,216 bytes for each authority; else empty."""
+    """Public key, 1,216 bytes for each authority, that clients seal secrets to; empty if none enrols."""
     manifest_digest: bytes = b""
-    """Of the public set-up, 32 bytes, where clients enrol: all keys depend on it."""
+    """Digest of the public set-up, 32 bytes, if clients enrol: all keys depend on it."""
 
     @functools.cached_property
     def enrols(self) -> bool:
@@ -137,7 +138,7 @@ class RoundKeyCheck:
 
     @functools.cached_property
     def identity(self) -> AuthorityIdentity | AuthorityGroup:
-        """The key authority that clients enrol with, or all of them, each of which has to answer."""
+        """The key authority that clients enrol with, or the group of authorities that all have to answer."""
         count = len(self.verifying_key) // VERIFYING_KEY_BYTES
         verifying, sealing = (
             piece_of_each(self.verifying_key, count),
@@ -149,14 +150,14 @@ class RoundKeyCheck:
         return members[0] if count == 1 else AuthorityGroup(tuple(members))
 
     def session_key(self, purpose: str) -> PublicKey:
-        """Return the public key of all rounds, where clients enrol: it follows from the pinned set-up."""
+        """Return the public key of all rounds, if clients enrol; it follows from the pinned set-up."""
         return _session_key(self.parameters[purpose], self.manifest_digest, self.identity)
 
     def read(self, message: Message, round_number: int, purpose: str) -> PublicKey:
-        """Return the round's key for a purpose; where clients enrol, none has to come along.
+        """Return the round's key for a purpose; if clients enrol, the message does not have to bring it.
 
-        Raises PolicyError for none, KeyMismatchError for one that was not signed, or has other parameters;
-        WireFormatError.
+        Raises PolicyError for a missing key; KeyMismatchError for a key that was not signed, or has other
+        parameters; WireFormatError.
         """
         if self.enrols:
             return self.session_key(purpose)
@@ -175,11 +176,11 @@ class RoundKeyCheck:
         return self.read_frame(frame, purpose)
 
     def check_model(self, message: Message, round_number: int, client: int) -> None:
-        """Look whether a round's first message has what the authority signed, and nothing else.
+        """Check that a round's first message has what the authority signed, and nothing else.
 
-        The authority signs the model and who is invited. Raises PolicyError where no signature comes along,
-        KeyMismatchError for another message. The keys that :meth:`read` takes have signatures of their own;
-        whatever else is in there, the model's has to cover.
+        The authority signs the model and who is invited. Keys that :meth:`read` takes have signatures of
+        their own; the model's signature covers everything else. Raises PolicyError if there is no signature,
+        KeyMismatchError for another message.
         """
         own = model_signature_name(client)
         name = own if own in message else model_signature_name()
@@ -195,8 +196,8 @@ class RoundKeyCheck:
         if not self._has_signed(message[name], MODEL_DOMAIN, round_number, name, content):
             raise KeyMismatchError(
                 f"the model was not signed by this federation's key authority for round {round_number} and "
-                "those who are said to be invited, so nothing is trained from it: get the round's first "
-                "message from the authority again"
+                "this list of invited clients, so nothing is trained from it: get the round's first message "
+                "from the authority again"
             )
 
     def check_answer(self, answer: Message, round_number: int, phase: str) -> None:
@@ -210,7 +211,7 @@ class RoundKeyCheck:
         if not self._has_signed(answer[ANSWER_SIGNATURE], ANSWER_DOMAIN, round_number, phase, digest):
             raise KeyMismatchError(
                 f"the answer was not signed by this federation's key authority for phase {phase!r} of round "
-                f"{round_number}, so nothing follows it: get it from the authority again"
+                f"{round_number}, so it is not used: get it from the authority again"
             )
 
     def _has_signed(
@@ -226,7 +227,7 @@ class RoundKeyCheck:
             return False
 
     def read_frame(self, frame: bytes, purpose: str) -> PublicKey:
-        """Read a key whose signature was looked at.
+        """Read a key whose signature was checked.
 
         Raises KeyMismatchError for other parameters, WireFormatError.
         """
@@ -234,19 +235,16 @@ class RoundKeyCheck:
         if self.enrols:
             key = self.session_key(purpose)
             if key.to_bytes() != frame:
-                raise KeyMismatchError(f"the key for {purpose!r} is of another session")
+                raise KeyMismatchError(f"the key for {purpose!r} belongs to another session")
             return key
         key = _read_key(scheme_of(own).PublicKey, frame)
         if key.parameters != own:
-            raise KeyMismatchError(f"the key for {purpose!r} is of other parameters than were agreed on")
+            raise KeyMismatchError(f"the key for {purpose!r} has other parameters than were agreed on")
         return key
 
 
 class RoundKeyReader:
-    """The keys of the round that a client or the aggregator is in.
-
-    Those of earlier rounds are not taken again.
-    """
+    """The keys of the round in which a client or the aggregator is; keys of earlier rounds are refused."""
 
     changes: ClassVar = {"_round": int, "_frames": dict[str, bytes]}
 
@@ -256,10 +254,10 @@ class RoundKeyReader:
         self._keys: dict[str, PublicKey] = {}
 
     def begin_round(self, round_number: int, message: Message) -> None:
-        """Take a round's keys from its first message; that for ``"update"`` has to be there.
+        """Take a round's keys from its first message, which must have the one for ``"update"``.
 
-        Raises PolicyError for a round that is over or a second key of one, and as :meth:`RoundKeyCheck.read`
-        does.
+        Raises PolicyError for a round that is over or has another key already, and what
+        :meth:`RoundKeyCheck.read` raises.
         """
         number, check = checked_round(round_number, self._round), self.check
         there = [one for one in check.parameters if check.enrols or _KEY + one in message]
@@ -277,7 +275,7 @@ class RoundKeyReader:
     @_frames.setter
     def _frames(self, frames: dict[str, bytes]) -> None:
         if not frames.keys() <= self.check.parameters.keys():
-            raise WireFormatError("a state holds a key for what is not encrypted")
+            raise WireFormatError("the state holds a key for a purpose that is not encrypted")
         self._keys = {purpose: self.check.read_frame(frame, purpose) for purpose, frame in frames.items()}
 
     def key(self, round_number: int, purpose: str) -> Any:

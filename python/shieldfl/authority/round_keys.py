@@ -1,4 +1,4 @@
-"""A key authority's side of rounds: what it signs, a round's keys, what it shares with enrolled clients."""
+"""A key authority's part in rounds: its signatures, a round's keys, and keys shared with clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NOT_RESTORED = "this key authority has no keys: restore the state of the one th
 
 
 class RoundSigner(Uncopied, abc.ABC):
-    """Holds a federation's secrets, begins its rounds, and signs for the one that was begun last."""
+    """Holds a federation's secrets, begins its rounds, and signs for the newest one."""
 
     changes: ClassVar[Mapping[str, Any]] = {"_round": int}
 
@@ -62,19 +62,20 @@ class RoundSigner(Uncopied, abc.ABC):
         return self._round
 
     def settle(self, check: RoundKeyCheck) -> None:
-        """Take what the public set-up, which was made since, says besides."""
+        """Take the check of the public set-up, which is made only after this object."""
         self.check = check
 
     def sign_model(self, digest: bytes, invited: Part, client: int | None = None) -> dict[str, bytes]:
-        """Return what binds the newest round to a model, for one client or all: a part of its first message.
+        """Return a signature that binds the newest round to a model, as a part of its first message.
 
-        Whoever signs a second model of a round undoes the first.
+        It is for one client, or for all with None. Sign only one model of a round: a second one undoes the
+        first.
         """
         name = model_signature_name(client)
         return {name: self._signed(MODEL_DOMAIN, name, hashlib.sha256(invited).digest() + digest)}
 
     def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
-        """Return, as a part of an answer, what binds it, by ``digest``, to the newest round and a phase."""
+        """Return the part of an answer that signs ``digest`` for the newest round and a phase."""
         return {ANSWER_SIGNATURE: self._signed(ANSWER_DOMAIN, phase, digest)}
 
     def _signed(self, domain: bytes, name: str, content: bytes) -> bytes:
@@ -83,20 +84,20 @@ class RoundSigner(Uncopied, abc.ABC):
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round, and return what its first message has to bring of keys, the same each time.
+        """Begin a round; return the keys for its first message, as parts, the same at each call.
 
         Secrets of the round before are wiped. Raises PolicyError for a round before the newest.
         """
 
     @abc.abstractmethod
     def opener(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
-        """Return what opens the round's total.
+        """Return the opener of the round's total for a purpose.
 
-        Raises PolicyError for other rounds than the newest, and wiped keys.
+        Raises PolicyError for a round other than the newest, and for wiped keys.
         """
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
-        """Open no more for a purpose of the newest round, once its one total was answered."""
+        """Stop opening totals for a purpose of the newest round, once its one total was answered."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise ParameterError(
@@ -106,26 +107,26 @@ class RoundSigner(Uncopied, abc.ABC):
     enrol = grant_opener = revoke = sum_key = _refuse
 
     def close(self) -> None:
-        """Give up the file of this one's memory, where it has one, for another process to go on with."""
+        """Close the store's file, if there is one, so that another process can continue from it."""
 
     def keep_first_message(self, round_number: int, digest: bytes) -> None:
-        """Keep, before it leaves, what a round's first message is.
+        """Keep the digest of a round's first message, before the message leaves.
 
-        Raises PolicyError for another one than before.
+        Raises PolicyError if another digest was kept before.
         """
 
     @contextmanager
     def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
-        """Reply to a phase of a round in ``with``: yields what keeps the reply's digest, before that leaves.
+        """Reply to a phase within ``with``; yield a function that keeps the reply's digest before it leaves.
 
-        Where it ends without an error, whoever asked has the reply in its state. Raises PolicyError, at its
-        begin, while earlier replies are not in there, and, on keeping, for another reply.
+        If ``with`` ends without an error, the caller has the reply in its state. Raises PolicyError at its
+        begin if the state lacks earlier replies, and, on keeping, for another reply than before.
         """
         yield lambda digest: None
 
 
 MakePair = Callable[..., KeyPairAuthority[Any]]
-"""Makes a pair of some parameters, as :class:`KeyPairAuthority` does and of its arguments."""
+"""Function that makes a key pair, with the arguments of :class:`KeyPairAuthority`."""
 
 _SIGNING_KEY_BYTES = 32
 
@@ -133,17 +134,17 @@ _SIGNING_KEY_BYTES = 32
 class RoundKeys(RoundSigner):
     """Makes, signs and wipes the keys of one federation's rounds.
 
-    CKKS pairs live for one round, since a sum with a dishonest ciphertext in it can tell the secret key.
-    Paillier pairs, which take seconds to make and have no such weakness, serve all rounds, and are signed for
+    A CKKS pair lives for one round, since a sum with a dishonest ciphertext can reveal the secret key. A
+    Paillier pair takes seconds to make and has no such weakness: it serves all rounds, and is signed for
     each.
 
     Parameters
     ----------
-    parameters : by purpose: ``"update"``, and what else is encrypted under a key of its own.
+    parameters : the keys' parameters, by purpose: ``"update"``, and what else has a key of its own.
     min_clients, weight_bounds, threads : as for :class:`~shieldfl.authority.key_authority.KeyAuthority`.
-    make_pair : what makes pairs; None for what makes each anew.
-    check : of a federation that was set up before: no keys are made then, and no round begins until the state
-        of the one that made them was taken. None makes them.
+    make_pair : function that makes pairs; None to make each pair anew.
+    check : check of a federation that was set up before. No keys are made then, and no round begins until the
+        state of their maker was restored. None makes keys.
     """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
@@ -172,11 +173,11 @@ class RoundKeys(RoundSigner):
         self._weight_bounds = weight_bounds
         self._threads = threads
         self._make_pair = make_pair or KeyPairAuthority
-        # Made at once, so that what is out of range is refused at set-up; the first round takes these pairs.
+        # Made now, so that values out of range are refused at set-up; the first round takes these pairs.
         self._held = {} if check else {purpose: self._make(purpose) for purpose in parameters}
         """Every pair whose secret is held, by purpose."""
         self._taken: set[str] = set()
-        """The purposes for which the newest round opens."""
+        """The purposes for which the newest round opens totals."""
         self._parts: dict[str, dict[str, bytes]] = {}
         self._has_keys = check is None
 
@@ -195,7 +196,7 @@ class RoundKeys(RoundSigner):
 
     @property
     def _pairs(self) -> dict[str, tuple[bool, Contents]]:
-        """Those that are held, and whether the round that runs has them."""
+        """Contents of each held pair, by purpose, with whether the newest round uses the pair."""
         return {purpose: (purpose in self._taken, one.contents()) for purpose, one in self._held.items()}
 
     @_pairs.setter
@@ -208,7 +209,7 @@ class RoundKeys(RoundSigner):
         self._taken = {purpose for purpose, (taken, _) in pairs.items() if taken}
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for pairs of other parameters or policy than the federation's."""
+        """Raise WireFormatError for pairs with other parameters or another policy than the federation's."""
         own = self.check.parameters
         for purpose, one in self._held.items():
             policy = one.min_clients, one.weight_bounds, one.one_total_per_round
@@ -255,7 +256,7 @@ class RoundKeys(RoundSigner):
         )
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
-        """Give up a secret of the newest round; other rounds' are gone already."""
+        """Give up a secret key of the newest round; the keys of other rounds are gone already."""
         with self._lock:
             if round_number == self._round:
                 self._wipe(purpose)
@@ -270,22 +271,24 @@ _POSITION = struct.Struct("<QQ")
 
 
 class SessionKeys(RoundSigner):
-    """Enrols clients, and opens one total of each purpose in each round by what it shares with those in it.
+    """Enrols clients, and opens one total of each purpose and round with the keys that it shares with them.
 
     Parameters
     ----------
-    parameters : by purpose: ``"update"``, and what else is encrypted; each has a session of its own.
+    parameters : parameters by purpose: ``"update"``, and what else is encrypted; each purpose has its own
+        session.
     min_clients : the fewest clients of a total that is opened, at least 2.
     weight_bounds, threads : as for :class:`RoundKeys`.
-    most_values : the most that a total may have.
-    clients : how many there will be: with the last one enrolment ends, and what opens requests is erased.
-    aggregator_opens : whether the aggregator is to get a grant: enrolment then does not end before it has,
-        either.
-    check : of a federation that was set up before: it goes on once the state of its authority was taken.
-    store : the path of the file that its memory is in: made at set-up, and there before a state is taken,
-        which then says how far it had come at least. None for a memory that is part of the state.
-    joint : of a session in which others have to answer, too; None for an authority alone, which draws its
-        secrets.
+    most_values : the most values of a total.
+    clients : the final number of clients. With the last one enrolment ends, and the key that opens requests
+        is erased.
+    aggregator_opens : whether the aggregator gets a grant. Enrolment then ends only once it has the grant.
+    check : check of a federation that was set up before; it continues once its authority's state was
+        restored.
+    store : path of the store's file, which is made at set-up. It must be there before a state is restored;
+        the state says how far the file had come at least. None for a memory that is part of the state.
+    joint : secrets and group for a session in which other authorities have to answer, too; None for a single
+        authority, which draws its secrets.
     """
 
     _why_uncopied = "hold clients' keys and are neither copied nor pickled"
@@ -308,8 +311,7 @@ class SessionKeys(RoundSigner):
     ) -> None:
         self._owner, group = joint or (AuthoritySecrets(), None)
         members = (self._owner.identity,) if group is None else group.members
-        # Of several authorities each has drawn its keys for this session, and with them what tells it from
-        # others.
+        # Several authorities draw their keys for one session, so their group's id identifies it.
         session = secrets.token_bytes(SESSION_BYTES) if group is None else group.id
         made = check or RoundKeyCheck(
             b"".join(one.verifying_key for one in members),
@@ -327,12 +329,12 @@ class SessionKeys(RoundSigner):
         self._threads = threads
         self._begun: list[str] = []
         self._known = 0
-        """The row, in the store's journal, of the newest reply in the state that this goes on from."""
+        """Row, in the store, of the newest reply that is in the restored state."""
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
         self._store: AuthorityStore | None = None
 
     def settle(self, check: RoundKeyCheck) -> None:
-        """Begin the sessions of a public set-up; of one that was set up before, restoring the state does."""
+        """Begin the sessions of a new public set-up; earlier ones continue with the restored state."""
         super().settle(check)
         if self._owner.identity in check.identity.members:
             key, owner_id = self._owner.store_key, self._owner.store_id
@@ -389,7 +391,7 @@ class SessionKeys(RoundSigner):
         position = Position(*_POSITION.unpack(content))
         store = self._store
         if store is not None and store.position < position:
-            raise DataError("this authority's store has not come as far as the state: open the newest file")
+            raise DataError("this authority's store is older than the state: open the newest file")
         made = None
         try:
             if store is None:
@@ -398,20 +400,19 @@ class SessionKeys(RoundSigner):
         except BaseException as error:
             if made is not None:
                 made.close()
-            # An old copy, or one that is held: it is the file that is not right.
+            # It is an old copy, or held elsewhere: the file is wrong, not the state.
             if isinstance(error, PolicyError):
                 raise DataError(str(error)) from error
             raise
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for purposes that the federation lacks, and for a memory of another round."""
+        """Raise WireFormatError for purposes that the federation lacks, and for a store of another round."""
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
         refuse_unless(0 <= self._known <= self._held_store().position.rows)
         ended = {one.newest_closed_round for one in self._authorities.values()}
         if max(ended) + 1 > max(self._round, 0):
-            # What the memory has is true, and in a file it may have come since: the round after those that
-            # have ended was begun, which an error may have kept from some purposes. It may be begun again, as
-            # it was.
+            # The store is right, and a file may be newer than the state: the round after the ended ones was
+            # begun, though an error may have kept it from some purposes. It may be begun again, unchanged.
             self._round, self._begun = max(ended) + 1, []
         else:
             refuse_unless(max(ended) == max(self._round, 0) - 1)
@@ -422,16 +423,15 @@ class SessionKeys(RoundSigner):
         return self._store
 
     def enrol(self, client: int, request: Part) -> bytes:
-        """Take what a client shares with the authority, for all purposes; return what lets it open answers.
+        """Take the secret that a client shares, for all purposes; return the grant that opens answers.
 
-        The same request gets the same again. Whoever calls this vouches for the channel. Raises
-        KeyMismatchError, PolicyError for a client that was enrolled before, and once all are there,
-        WireFormatError.
+        The same request gets the same grant. The caller vouches for the channel. Raises KeyMismatchError;
+        PolicyError for a client that was enrolled before, and once all are enrolled; WireFormatError.
         """
         return self._granted(client, request)
 
     def _granted(self, client: int | None, request: Part) -> bytes:
-        """Take a client's request, or, None, the aggregator's."""
+        """Take the request of a client, or of the aggregator for None; return the grant."""
         with self._lock:
             store = self._held_store()
             digest = hashlib.sha256(as_frame(request)).digest()
@@ -445,7 +445,7 @@ class SessionKeys(RoundSigner):
             named, secret = self._owner.unseal(own, session)
             asking = OPENER if client is None else client
             if named != asking:
-                raise KeyMismatchError(f"the request of {asking!r} is of another client: {named!r}")
+                raise KeyMismatchError(f"the request of {asking!r} names another client: {named!r}")
             opening_key = self._owner.opening_key(session)
             grant = Grant(sealed_grant(grant_key(secret, session), session, opening_key), digest)
             authorities = {one.public_key.id: one for one in self._authorities.values()}
@@ -460,23 +460,26 @@ class SessionKeys(RoundSigner):
             return grant.grant
 
     def end_enrolment(self) -> None:
-        """Erase what opens requests before all have come: nobody else can enrol then, nor the aggregator."""
+        """Erase the key that opens requests before all have enrolled.
+
+        No other client can enrol then, nor the aggregator.
+        """
         with self._lock:
             self._held_store().end_enrolment()
             self._owner.take_enrolment_key(None)
 
     def grant_opener(self, request: Part) -> bytes:
-        """Return what opens answers, sealed for the aggregator. It is no client: no list can name it.
+        """Return the aggregator's grant, sealed for it. The aggregator is no client: no list can name it.
 
-        The same request gets the same again. Raises as :meth:`enrol` does, PolicyError for a second
-        aggregator's.
+        The same request gets the same grant. Raises what :meth:`enrol` raises, and PolicyError for a second
+        aggregator's request.
         """
         return self._granted(None, request)
 
     def revoke(self, client: int) -> None:
-        """Delete what is shared with a client, of whom no list is answered any more.
+        """Delete the keys that are shared with a client: no list that names it is answered any more.
 
-        Again, it changes nothing.
+        A second call changes nothing.
         """
         store = self._held_store()
         for one in self._authorities.values():
@@ -484,10 +487,9 @@ class SessionKeys(RoundSigner):
                 store.revoke(one.public_key.id, client)
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round: the keys of those before are overwritten. None comes along with its first message.
+        """Begin a round and overwrite the keys of earlier ones; its first message carries no keys.
 
-        Raises PolicyError also where a reply of an earlier round is in the store, and not in the state that
-        this goes on from.
+        Also raises PolicyError if the store has a reply of an earlier round that the restored state lacks.
         """
         with self._lock:
             store, number = self._held_store(), checked_round(round_number, self._round)
@@ -502,7 +504,7 @@ class SessionKeys(RoundSigner):
 
     @property
     def _session_id(self) -> bytes:
-        """The session that says for all purposes what was granted, and which messages have left."""
+        """Id of the session that records, for all purposes, what was granted and which messages were sent."""
         return self.check.session_key("update").id
 
     def keep_first_message(self, round_number: int, digest: bytes) -> None:
@@ -510,11 +512,11 @@ class SessionKeys(RoundSigner):
 
     @contextmanager
     def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
-        """See :class:`RoundSigner`: which replies there are is in the store."""
+        """See :class:`RoundSigner`; the store records the replies."""
         store, reply = self._held_store(), message_place(self._session_id, round_number, phase)
         store.check_replies_are_known(reply, self._known)
         yield partial(store.keep_message, reply)
-        # Not before the reply is in the state: one that is kept, and lost by an error here, is not known.
+        # Only now is the reply in the state: one that was kept, and lost in an error here, is unknown.
         self._known = max(self._known, store.row_of_message(reply))
 
     def opener(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:

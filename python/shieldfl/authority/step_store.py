@@ -1,4 +1,4 @@
-"""A node's memory, whose steps each run in a process of their own: sealed contents, and what has left."""
+"""The memory of a node whose steps each run in their own process: sealed contents, and what was sent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shieldfl.authority.store import AT_PLACE, Place, Store, Transaction, decode
 from shieldfl.build_info import cryptographic
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
 
-_NONCE = bytes(12)  # each key seals one file
+_NONCE = bytes(12)  # each key seals a single file
 _NAME_BYTES = 16
-_NAME = rf"[0-9a-f]{{{2 * _NAME_BYTES}}}-%s(\.[0-9a-f]{{8}})?"  # with what it has before it is whole
+_NAME = rf"[0-9a-f]{{{2 * _NAME_BYTES}}}-%s(\.[0-9a-f]{{8}})?"  # and the suffix of an unfinished file
 
 
 def _cipher(key: bytes) -> Any:
@@ -27,31 +27,29 @@ def _cipher(key: bytes) -> Any:
 
 
 UPDATE_OF_ANOTHER_ROUND = (
-    "this update was trained in another round or run, too: in two sums it could be told from the others'. "
-    "Train on, or from another seed"
+    "this update was trained in another round or run, too: two sums could tell it from the others'. "
+    "Train further, or from another seed"
 )
-"""Why such an update is refused."""
+"""Message that refuses an update which another round or run has had."""
 
 LONGEST_IN_TABLE_BYTES = 65_536
-"""What is longer is a file.
+"""Longest content in bytes that stands in the table; a longer one is a file.
 
 Pages of a table are written three times: to the journal, in place, and over with zeros.
 """
 
 
 class StepStore(Store):
-    """Named contents of sessions, each sealed.
+    """Keeps sealed contents of sessions by name, and the rounds in which something of an update was sent.
 
-    And of which updates a session has sent something, and in which round.
+    A role's state contains its key ratchet, and one transaction writes the state and what leaves. An old copy
+    could make a round's second frame: see :class:`~shieldfl.authority.store.Store`. Long contents are files
+    of the folder ``PATH-kept``, under names that end in 16 hexadecimal digits of this store: back both up
+    together. Only :meth:`keep` deletes files, so an old copy that is opened, and refused, has deleted
+    nothing.
 
-    A key ratchet is part of a role's state, and the state and what leaves are written in one transaction.
-    From an old copy a round's second frame could be made: see :class:`~shieldfl.authority.store.Store`. Long
-    contents are files of the folder ``PATH-kept``, under names that end in 16 hexadecimal digits of this
-    store: back both up together. They are deleted by :meth:`keep` alone, so that an old copy that is opened,
-    and refused, has deleted nothing.
-
-    A file's key is in the store alone, in a row that the store overwrites once the content is another one:
-    then what a disk may have left of the file opens by what it may have left of that row, also in the store's
+    A file's key is in the store alone, in a row that the store overwrites when the content changes. What a
+    disk then keeps of the file can be opened only with what it keeps of that row, also in the store's
     rollback journal.
     """
 
@@ -62,34 +60,33 @@ class StepStore(Store):
 
     @functools.cached_property
     def _folder(self) -> Path:
-        # Beside the file itself, by whichever link it was opened.
+        # It lies beside the file itself, even if that was opened by a link.
         path = self._path.resolve()
         return path.with_name(f"{path.name}-kept")
 
     def _written(self, content: bytes, store: str) -> tuple[str, bytes]:
         """Write a content, on the disk once this returns; return the file's name and key.
 
-        Where it raises there is no file.
+        If it raises an error, there is no file.
         """
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
         name, key = f"{secrets.token_hex(_NAME_BYTES)}-{store}", secrets.token_bytes(32)
         folder = self._folder
         words = (
-            f"a file in {folder} cannot be written: free some space there, and look at its owner and its "
+            f"a file in {folder} cannot be written: free some space there, and check its owner and its "
             f"permissions. {self._nothing}"
         )
         with disk_errors_as(words):
             if folder.is_symlink():
-                # What it leads to may be another copy of this store's, whose files would be deleted as
-                # nobody's.
+                # It may lead to the folder of another copy of this store, whose files would be deleted.
                 raise DataError(f"{folder} is a link: put the folder itself there. {self._nothing}")
             if not folder.exists():
                 folder.mkdir(mode=0o700)
                 try:
                     sync_folder(folder)
                 except BaseException:
-                    folder.rmdir()  # the next one would not see to it that it is found after a power failure
+                    folder.rmdir()  # a second attempt would not sync it against a power failure
                     raise
             try:
                 write_private_file(folder / name, _cipher(key).encrypt(_NONCE, content, name.encode()))
@@ -106,25 +103,23 @@ class StepStore(Store):
             return bytes(_cipher(key).decrypt(_NONCE, path.read_bytes(), name.encode()))
         except FileNotFoundError:
             raise WireFormatError(
-                f"the file {path} is missing: it belongs to the store beside its folder, and to every copy "
-                "of that"
+                f"the file {path} is missing: restore it together with the store beside its folder"
             ) from None
         except InvalidTag:
-            raise WireFormatError(f"the file {path} was altered, or is another copy's") from None
+            raise WireFormatError(
+                f"the file {path} was altered, or belongs to another copy of the store"
+            ) from None
         except OSError as error:
             raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
 
     def _delete(self, names: Iterable[str]) -> None:
-        """Delete files that the store has no more.
-
-        What the disk does not delete now, the next :meth:`keep` will.
-        """
+        """Delete files that the store no longer has; the next :meth:`keep` retries those that fail now."""
         for name in names:
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink(missing_ok=True)
 
     def kept(self, session: bytes) -> dict[str, bytes]:
-        """Return what was kept last of a session, by its names. Raises WireFormatError, DataError."""
+        """Return the contents that a session kept last, by name. Raises WireFormatError, DataError."""
         with self._transaction() as change:
             found = change.find("kind = 'kept' AND session = ?", session)
             kept = {place.name: content for place, _, content in found}
@@ -141,26 +136,27 @@ class StepStore(Store):
         update: bytes | None = None,
         repeats: bool = False,
     ) -> None:
-        """Keep contents by their names, in the place of what there was.
+        """Keep contents by name, in place of earlier ones.
 
         Parameters
         ----------
-        since : the :attr:`position` at which was read what these come of.
-        round_number : that they belong to.
-        update : of what was trained in this round, a digest of 32 bytes; None where nothing was.
+        since : the store's :attr:`position` when the contents that these derive from were read.
+        round_number : the round of the contents.
+        update : digest, 32 bytes, of the update that was trained in this round; None if none was.
         repeats : whether another round, of this session or another one, may have had the same update.
 
-        Raises PolicyError where something was kept since then, by another process of this node, and for an
-        update that another round has had, unless it ``repeats``: the difference of two sums could be that
-        update; DataError for a disk that is full or fails; CapacityError for a content of 2 GiB. Then nothing
-        is kept.
+        Raises PolicyError if another process of this node kept something since then, and for an update that
+        another round has had, unless ``repeats`` is set: the difference of two sums could be that update.
+        Raises DataError for a disk that is full or fails, CapacityError for a content of 2 GiB. None of these
+        keeps anything.
         """
         epoch, rows = since
         with self._transaction() as change:
             moved = Place("moved", session)
             if change.epoch != epoch or change.number < rows or change.number_at(moved) > rows:
                 raise PolicyError(
-                    "another process of this node has gone on since this one began: send the message again"
+                    "another process of this node has kept newer contents since this one began: send the "
+                    "message again"
                 )
             if update is not None:
                 _note_update(change, session, round_number, update, repeats=repeats)
@@ -168,7 +164,7 @@ class StepStore(Store):
             own_name = change.keys.mac("kept files")[:8].hex()
             with contextlib.suppress(OSError):
                 if not self._folder.is_symlink():
-                    # Of processes that ended before they had committed: nobody has their keys any more.
+                    # Files of processes that ended before they committed: nobody has their keys any more.
                     names = {path.name for path in self._folder.iterdir()}
                     self._delete(name for name in names - before if re.fullmatch(_NAME % own_name, name))
             written: list[str] = []
@@ -183,7 +179,7 @@ class StepStore(Store):
                     change.put(own, kept)
                     change.delete(AT_PLACE, *other)
             except BaseException:
-                # Not where the commit fails, which may turn out to be done.
+                # Not if the commit fails, since it may turn out to be done.
                 self._delete(written)
                 raise
             change.put(moved, b"")
@@ -192,7 +188,7 @@ class StepStore(Store):
 
 
 def _files(change: Transaction, condition: str, *values: bytes) -> Iterator[tuple[str, str, bytes]]:
-    """Return names of contents that are files, the name of each file, and its key."""
+    """Yield the name of each content that is a file, the file's name, and its key."""
     for place, _, content in change.find(condition, *values):
         yield place.name, *decoded(content, tuple[str, bytes])
 
@@ -200,7 +196,7 @@ def _files(change: Transaction, condition: str, *values: bytes) -> Iterator[tupl
 def _note_update(
     change: Transaction, session: bytes, round_number: int, update: bytes, *, repeats: bool
 ) -> None:
-    """Write down of which rounds an update is, unless that is so. Raises PolicyError for another round's."""
+    """Record the round of an update, once. Raises PolicyError if another round has had the update."""
     place, own = Place("update", name=change.keys.mac("update", update).hex()), (session, round_number)
     found = change.get(place)
     places = [] if found is None else decoded(found, list[tuple[bytes, int]])

@@ -1,8 +1,7 @@
-"""What every store is: one process's SQLite file of sealed records, verified whenever it is opened.
+"""Basis of every store: one process's SQLite file of sealed records, verified whenever it is opened.
 
-Each record is sealed for its place. The head, which is sealed as well, has of each kind of record how many
-there are, and the sum of what a secret function makes of them: none is altered, removed, added or put back
-unseen.
+Each record is sealed for its place. The sealed head counts the records of each kind, and sums a secret
+function of them. So nobody can alter, remove, add or put back a record unnoticed.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ _SCHEMA = (
     "number INTEGER, sealed BLOB,\n    PRIMARY KEY (kind, session, round, name, client)) WITHOUT ROWID",
 )
 _PRAGMAS = (
-    # Held from the first lock to the end of the process, which a second writer then cannot enter.
+    # The lock lasts from the first use to the end of the process, so that no second writer can enter.
     "locking_mode=EXCLUSIVE",
-    # What is kept from a transaction that was cut off is cut to nothing by the commit: in an exclusively held
-    # file the default would overwrite its first bytes alone, and leave old pages behind them.
+    # The commit cuts the journal to nothing: in an exclusively held file the default would overwrite only the
+    # journal's first bytes, and leave old pages behind them.
     "journal_mode=TRUNCATE",
     "synchronous=EXTRA",
     "fullfsync=ON",
@@ -64,9 +63,9 @@ _PRAGMAS = (
     "trusted_schema=OFF",
     "cell_size_check=ON",
     "mmap_size=0",
-    "cache_size=-2000",  # KiB; else the file says how much
+    "cache_size=-2000",  # KiB; without it the file decides
 )
-_PAGES = slice(28, 32), slice(16, 18)  # where a database says how many pages it has, and how many bytes one
+_PAGES = slice(28, 32), slice(16, 18)  # number of pages, and bytes of a page, in a database's head
 _DAMAGED = WireFormatError, "is damaged, or no store at all. Restore the newest backup with restored=True"
 _PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
     sqlite3.SQLITE_BUSY: (PolicyError, IS_HELD),
@@ -76,9 +75,9 @@ _PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
     sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
     sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
     sqlite3.SQLITE_READONLY: (DataError, "cannot be written: make file, folder and disk writable"),
-    sqlite3.SQLITE_TOOBIG: (CapacityError, "takes nothing that long: divide the model into more parts"),
+    sqlite3.SQLITE_TOOBIG: (CapacityError, "cannot hold so long a content: divide the model into more parts"),
 }
-_ASKED_WITHIN = "the store is asked by what it has called to compute: ask before or after"
+_ASKED_WITHIN = "the store was asked from within a computation that it had called: ask before or after it"
 
 T = TypeVar("T")
 
@@ -89,7 +88,7 @@ def _msgpack() -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    """Return MessagePack: other bytes for any other value or type."""
+    """Return MessagePack: different values, or values of different types, have different bytes."""
     return bytes(_msgpack().encode(value))
 
 
@@ -108,7 +107,7 @@ def refuse_altered(what: str) -> NoReturn:
 
 
 class StoreKeys(Uncopied):
-    """What seals and authenticates for one store."""
+    """Keys that seal and authenticate the records of one store."""
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
@@ -119,7 +118,7 @@ class StoreKeys(Uncopied):
         sealing, self._authenticating = derived[:KEY_BYTES], derived[KEY_BYTES:-KEY_BYTES]
         self._summing = hashlib.blake2b(key=derived[-KEY_BYTES:], digest_size=_SUM_BYTES)
 
-        # Of a random token of each transaction: no key seals two, also where one is cut off and tried again.
+        # Each transaction draws a token, so no key seals two, even if one is interrupted and tried again.
         @functools.lru_cache(maxsize=4)
         def cipher(token: bytes) -> Any:
             return aes(hmac.digest(sealing, token, "sha256"))
@@ -130,19 +129,19 @@ class StoreKeys(Uncopied):
         self.proof = self.mac("proof", owner, salt)
 
     def mac(self, what: str, *values: int | bytes) -> bytes:
-        """Return the HMAC-SHA-256, 32 bytes, of values that are the ``what``."""
+        """Return the HMAC-SHA-256, 32 bytes, of values and of what they are."""
         return hmac.digest(self._authenticating, encoded((what, *values)), "sha256")
 
     def seal(self, token: bytes, number: int, secret: bytes, bound: bytes) -> bytes:
-        """Return the token of a transaction, then AES-256-GCM with its tag.
+        """Return a transaction's token, then AES-256-GCM with its tag.
 
-        ``number`` is once in a transaction.
+        A transaction uses each ``number`` once.
         """
         nonce = number.to_bytes(_NONCE_BYTES, "big")
         return token + bytes(self._cipher(token).encrypt(nonce, secret, bound))
 
     def unseal(self, number: Any, sealed: Any, bound: bytes, what: Place | str) -> bytes:
-        """Return what :meth:`seal` got. Raises WireFormatError for what was sealed elsewhere, or altered."""
+        """Return what :meth:`seal` got. Raises WireFormatError if it was sealed elsewhere, or altered."""
         try:
             nonce = number.to_bytes(_NONCE_BYTES, "big")
             return bytes(self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound))
@@ -150,22 +149,22 @@ class StoreKeys(Uncopied):
             refuse_altered(f"{what} is not what was written")
 
     def summand(self, bound: bytes, sealed: bytes) -> int:
-        """Return what a sealed record is in the sum of its kind; known to nobody without the key."""
+        """Return a sealed record's summand in the sum of its kind; only holders of the key know it."""
         digest = self._summing.copy()
-        # The token and the tag stand for all of it: what they belong to was, or is to be, unsealed.
+        # Token and tag stand for the whole record, which was unsealed before, or will be.
         digest.update(bound + sealed[:_TOKEN_BYTES] + sealed[-_TAG_BYTES:])
         return int.from_bytes(digest.digest(), "big")
 
 
 class Position(NamedTuple):
-    """How far a store has come, in rows ever written: of two copies of one the greater is the newer."""
+    """How far a store has come, in rows ever written: the greater of two copies is the newer one."""
 
     epoch: int
     rows: int
 
 
 class Place(NamedTuple):
-    """Where a record is; there is one at a place."""
+    """The place of a record; each place has one record at most."""
 
     kind: str
     session: bytes = b""
@@ -180,7 +179,7 @@ class Place(NamedTuple):
 
 
 def placed(kind: str, session: Any, round_number: Any = None, name: Any = ..., client: Any = None) -> Place:
-    """Return a place of values that are of the right types and lengths. Raises ParameterError."""
+    """Return a place, once its values have the right types and lengths. Raises ParameterError."""
     try:
         length = 1 if name is ... else len(name.encode())
     except (AttributeError, UnicodeEncodeError):
@@ -203,7 +202,7 @@ AT_PLACE = "kind = ? AND session = ? AND round = ? AND name = ? AND client = ?"
 
 
 class Transaction:
-    """Reads and changes records. Raises WireFormatError for one that is not what was written."""
+    """Reads and changes records. Raises WireFormatError for a record that is not as it was written."""
 
     def __init__(self, connection: sqlite3.Connection, keys: StoreKeys) -> None:
         self._execute = connection.execute
@@ -213,7 +212,7 @@ class Transaction:
         content = keys.unseal(0, heads[0][0] if len(heads) == 1 else None, _HEAD, "its head")
         head: _Head = _msgpack().decode(content, type=_Head)
         self.epoch, self.number, self.sums = head
-        """Of each kind how many records there are, and the sum of what they are."""
+        """Number of records, and the sum of their summands, by kind."""
 
     def write_head(self) -> None:
         content = self.keys.encoded((self.epoch, self.number, self.sums))
@@ -221,9 +220,9 @@ class Transaction:
         self._execute("UPDATE head SET sealed = ?", (sealed,))
 
     def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
-        """Yield place, number and content of what fits a condition in SQL.
+        """Yield place, number and content of each record that fits a condition in SQL.
 
-        What is ``taken`` has to be put again.
+        Records that are ``taken`` have to be put again.
         """
         rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
         for *values_there, number, sealed in rows:
@@ -238,18 +237,17 @@ class Transaction:
         return None
 
     def number_at(self, place: Place) -> int:
-        """Return the number of the record there; 0 for none."""
+        """Return the number of the record at a place; 0 if there is none."""
         return next((number for _, number, _ in self.find(AT_PLACE, *place)), 0)
 
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
-        """Write a record, over the one that there was; return its number, above those of all before."""
+        """Write a record, over an earlier one there; return its number, above all earlier numbers."""
         is_there = taken or self._count_out(AT_PLACE, place)
         self.number += 1
         bound = self.keys.encoded((*place, self.number))
         sealed = self.keys.seal(self._token, self.number, content, bound)
         if is_there:
-            # Over the one before, where that is as long; REPLACE would delete it first, and move others for
-            # that.
+            # This overwrites a record of the same length; REPLACE would delete it first, and move others.
             update = f"UPDATE records SET number = ?, sealed = ? WHERE {AT_PLACE}"
             self._execute(update, (self.number, sealed, *place))
         else:
@@ -258,7 +256,7 @@ class Transaction:
         return self.number
 
     def delete(self, condition: str, *values: Any) -> None:
-        """Overwrite what fits a condition in SQL with nothing."""
+        """Delete the records that fit a condition in SQL, and overwrite them."""
         if self._count_out(condition, values):
             self.number += 1
             self._execute(f"DELETE FROM records WHERE {condition}", values)
@@ -280,9 +278,9 @@ class Transaction:
         return int(self._execute(select, (kind, session)).fetchone()[0])
 
     def verify(self, kinds: set[str]) -> None:
-        """Read every record, and compare all with the head.
+        """Read every record, and compare all of them with the head.
 
-        Raises WireFormatError that names what is wrong.
+        Raises WireFormatError that says what is wrong.
         """
         written, self.sums = self.sums, {}
         for *values, number, sealed in self._execute("SELECT * FROM records"):
@@ -295,29 +293,29 @@ class Transaction:
             (right, total), (count, own) = written.get(kind, _NO_SUM), self.sums.get(kind, _NO_SUM)
             if count != right:
                 what = f"{right - count} missing" if count < right else f"{count - right} added"
-                refuse_altered(f"of the records of kind {kind!r} there are {what}")
+                refuse_altered(f"its records of kind {kind!r} do not match its head: {what}")
             if not hmac.compare_digest(own, total):
-                refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
+                refuse_altered(f"a record of kind {kind!r} is an earlier one, or from another copy")
 
 
 @contextlib.contextmanager
 def _in_our_words(path: Path, nothing: str) -> Iterator[None]:
-    """Raise the package's error for SQLite's, which stays its cause.
+    """Turn SQLite's errors into the package's, with SQLite's as the cause.
 
-    ``nothing`` says what has not happened.
+    ``nothing`` is a sentence about what has not happened.
     """
     try:
         yield
     except sqlite3.Error as error:
-        # Without a number: text that is none, which SQLite has read and Python has not; or else a misuse.
+        # An error without a code is text that Python cannot decode, or else a misuse.
         own = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else sqlite3.SQLITE_MISUSE
-        misused = ShieldError, "was not understood by SQLite: see the error before this"
+        misused = ShieldError, "got a request that SQLite refused: see the error before this"
         kind, words = _PROBLEMS.get(getattr(error, "sqlite_errorcode", own) & 0xFF, misused)
         raise kind(f"the store {path} {words}. {nothing}") from error
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    # Not for the time of a lock: who holds this file holds it for good.
+    # There is no waiting for a lock: its holder keeps this file for good.
     connection = sqlite3.connect(
         str(path) if path is MEMORY else f"file:{quote(str(path.absolute()))}?mode=rw",
         uri=True,
@@ -335,7 +333,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _filled(path: Path, key: bytes, owner: bytes, nothing: str) -> bytes:
-    """Write the tables, and the head of a store in which nothing has happened yet; return the content."""
+    """Write the tables and the head of a new store; return the content of its file."""
     with _in_our_words(path, nothing), contextlib.closing(_connected(path)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         for statement in _SCHEMA:
@@ -349,42 +347,42 @@ def _filled(path: Path, key: bytes, owner: bytes, nothing: str) -> bytes:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a store that nobody holds, and what SQLite keeps beside it."""
+    """Delete the file of a store that nobody holds, and SQLite's journal beside it."""
     path.unlink(missing_ok=True)
     path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
 
 
 class Store(Uncopied):
-    """A memory in a file, or in that of the process. Thread-safe; one process at a time.
+    """A store in a file, or in the process's memory. Thread-safe; one process at a time.
 
-    Every operation is one transaction; what raises an error has given nothing, and changed nothing. After an
-    error of the disk the next operation opens the file again, with all checks: a commit that failed may turn
-    out to be done.
+    Every operation is one transaction. If it raises an error, it has returned nothing and changed nothing.
+    After an error of the disk the next operation opens the file again, with all checks: a commit that failed
+    may turn out to be done.
 
-    **An old copy of the whole file is a valid store.** What was given after it was made could be given again,
-    and be something else. Nothing in a file can tell; who knows how far the store had come passes
-    ``at_least``. A backup, as a snapshot of a machine is one, is opened with ``restored=True``, which ends
-    all sessions, or not at all.
+    **An old copy of the whole file is a valid store.** What was given after the copy was made could be given
+    again, and differ. Nothing in a file can show this. A caller that knows how far the store had come passes
+    ``at_least``. Open a backup, such as a snapshot of a machine, with ``restored=True``, which ends all
+    sessions, or not at all.
 
     Parameters
     ----------
-    path : of the file, on a disk of this machine: locks of network disks cannot be relied on.
-    key : 32 random bytes, those that it was created with.
-    owner_id : an authority's id, 32 bytes, that it was created with; None for a client's store.
+    path : the file's path, on a disk of this machine: locks of network disks are unreliable.
+    key : the 32 random bytes that the store was created with.
+    owner_id : the authority's id, 32 bytes, that the store was created with; None for a client's store.
     at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-    restored : begin an epoch above both the file's and that of ``at_least``, the newest that anybody knows:
-        sessions of earlier ones are refused from now on, and what was secret of them is deleted.
+    restored : begin an epoch above the file's and above the epoch of ``at_least``, the newest that anybody
+        knows. Sessions of earlier epochs are refused from now on, and their secrets are deleted.
 
     Raises KeyMismatchError for another key or owner; WireFormatError for a file that was damaged or altered;
-    PolicyError for one that is older than ``at_least``, or that another process holds; DataError;
+    PolicyError for a file that is older than ``at_least``, or that another process holds; DataError;
     ParameterError.
     """
 
-    _kinds: ClassVar[tuple[str, ...]]  # of records that stay for good
-    _of_epoch: ClassVar[tuple[str, ...]]  # of those that are deleted when a backup is restored
-    _owner: ClassVar[bytes] = b""  # of a client's store, which has no other; 32 bytes
-    _nothing: ClassVar[str]  # what has not happened where a transaction failed, in a sentence
-    _process = 0  # none: of one that was never opened
+    _kinds: ClassVar[tuple[str, ...]]  # kinds of records that outlast a restored backup
+    _of_epoch: ClassVar[tuple[str, ...]]  # kinds that are deleted when a backup is restored
+    _owner: ClassVar[bytes] = b""  # every client's store has the same one; 32 bytes
+    _nothing: ClassVar[str]  # sentence that says what a failed transaction has not done
+    _process = 0  # 0 if it was never opened
     _connection: sqlite3.Connection | None = None
     _file: HeldFile | None = None
     _keys: StoreKeys | None = None
@@ -404,8 +402,8 @@ class Store(Uncopied):
         if not isinstance(at_least, tuple) or len(at_least) != 2:
             raise ParameterError("at_least must be a position: an epoch and a number of rows")
         self.position = Position(*(as_number(number, "a number of at_least") for number in at_least))
-        """How far the store has come; noted elsewhere, such as in signed answers, it tells old copies."""
-        # Whatever folder the process goes to: after an error the same file is opened again.
+        """How far the store has come. Noted elsewhere, such as in signed answers, it reveals old copies."""
+        # Absolute: after an error the same file is opened again, even if the process has changed folders.
         self._path = path if path is MEMORY else Path(path).absolute()
         self._content = _content
         self._lock = threading.RLock()
@@ -423,20 +421,20 @@ class Store(Uncopied):
     def create(cls, path: str | PathLike[str], key: bytes, owner_id: bytes | None = None) -> Self:
         """Make an empty store, file mode 0600, and open it.
 
-        Raises PolicyError for a second; DataError, OSError.
+        Raises PolicyError if the file exists; DataError, OSError.
         """
         owner, place = cls._checked(key, owner_id), Path(path)
         try:
             os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             raise PolicyError(
-                f"{place} exists: open it, or take another path. A memory is not begun over another"
+                f"{place} exists: open it, or choose another path. A new store replaces no file"
             ) from None
         except ValueError as error:
             raise ParameterError(NO_PATH) from error
         try:
             _filled(place, key, owner, cls._nothing)
-            # SQLite sees to its own files' places in the folder; this one was there before it came.
+            # SQLite syncs the folder for its own files only; this file was there before.
             sync_folder(place)
         except BaseException:
             remove_file(place)
@@ -452,7 +450,7 @@ class Store(Uncopied):
     def in_memory(cls, key: bytes, owner_id: bytes, content: bytes | None = None) -> Self:
         """Make a store that ends with this process.
 
-        ``content`` is :meth:`serialised`, which may be an old copy.
+        ``content`` is what :meth:`serialised` returned; it may be an old copy.
         """
         if content is None:
             content = _filled(MEMORY, key, owner_id, cls._nothing)
@@ -475,28 +473,28 @@ class Store(Uncopied):
                 self._verify(connection, restored)
                 stack.pop_all()
         except (UnicodeDecodeError, sqlite3.DataError) as error:
-            # A length beyond SQLite's limit, or a name that is no text: nothing that a store writes has one.
+            # A length beyond SQLite's limit, or a name that is no text: a store writes neither.
             kind, words = _DAMAGED
             raise kind(f"the store {self._path} {words}. {self._nothing}") from error
         return connection
 
     def _verify(self, connection: sqlite3.Connection, restored: bool) -> None:
         if self._path is MEMORY:
-            # SQLite does not miss a page that is not in use.
+            # SQLite does not notice that an unused page is missing.
             pages, of_page = (int.from_bytes(self._content[at], "big") for at in _PAGES)
             if len(self._content) != pages * of_page or not pages:
-                raise WireFormatError("the content of a store in memory was cut off")
+                raise WireFormatError("the content of a store in memory is truncated")
             connection.deserialize(self._content)
             self._content = b""
         connection.execute("BEGIN EXCLUSIVE")
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
         if tables.fetchall() != [(table,) for table in _SCHEMA]:
             raise WireFormatError(
-                f"{self._path} has not the tables of a store: another version of shieldfl made it, or it was "
-                "altered. Keep it, and go on with that version. If it is empty, and creating it was cut off, "
-                "delete it and create it again"
+                f"{self._path} does not have the tables of a store: another version of shieldfl made it, or "
+                "it was altered. Keep it and use that version; if it is empty, since its creation was "
+                "interrupted, delete it and create it again"
             )
-        # Also whether the order of a table is right, by which records are looked for.
+        # This also checks the order of a table, by which records are found.
         (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if finding != "ok":
             raise sqlite3.DataError
@@ -505,13 +503,13 @@ class Store(Uncopied):
         self._write_anew(connection)
 
     def _write_anew(self, connection: sqlite3.Connection) -> None:
-        """Clear the file of copies: where SQLite moved a row, its old place may hold what was overwritten."""
+        """Clear the file of overwritten bytes, which a row's old place may hold if SQLite moved the row."""
         if self._path is not MEMORY:
             connection.execute("VACUUM")
         self._written_anew = self.position
 
     def _check(self, connection: sqlite3.Connection, restored: bool) -> None:
-        """Verify a file that was just opened: the first time, or again after an error of the disk."""
+        """Verify a file that was just opened, for the first time or again after an error of the disk."""
         heads = connection.execute("SELECT owner, salt, proof FROM head").fetchall()
         if len(heads) != 1 or not all(isinstance(value, bytes) for value in heads[0]):
             refuse_altered("its head is not what was written")
@@ -523,7 +521,9 @@ class Store(Uncopied):
             )
         self._keys = StoreKeys(self._key, owner, salt)
         if not hmac.compare_digest(self._keys.proof, proof):
-            raise KeyMismatchError("the store was made under another key, or its head was altered")
+            raise KeyMismatchError(
+                "the store was made under another key, or its head was altered: pass the key that made it"
+            )
         found = Transaction(connection, self._keys)
         found.verify({*self._kinds, *self._of_epoch})
         if restored:
@@ -535,18 +535,18 @@ class Store(Uncopied):
         elif (found.epoch, found.number) < self.position:
             raise PolicyError(
                 f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, "
-                f"and is known to have reached row {self.position.rows} of epoch {self.position.epoch}. Open "
+                f"but is known to have reached row {self.position.rows} of epoch {self.position.epoch}. Open "
                 "the newest file, or, if that is lost, this one with restored=True"
             )
         if restored or self._path is not MEMORY:
-            # What was read before is on the disk for good when this is. After a commit that failed, what it
-            # wrote may be in the memory of the machine, be read from there, and never get to the disk.
+            # Once this is on the disk, so is what was read before. After a failed commit, its pages may be in
+            # the machine's memory, be read from there, and never get to the disk.
             found.write_head()
         self.position = Position(found.epoch, found.number)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """What stands in ``with`` is on the disk afterwards, whole, or else nothing is."""
+        """Yield a transaction; after ``with``, all of its changes are on the disk, or none."""
         self._check_process()
         with self._lock, _in_our_words(self._path, self._nothing):
             connection = self._held()
@@ -555,7 +555,7 @@ class Store(Uncopied):
                 assert self._keys is not None
                 change = Transaction(connection, self._keys)
                 if (change.epoch, change.number) < self.position:
-                    refuse_altered("while it was held here, it is as it was before")
+                    refuse_altered("an earlier content was put back while it was held here")
                 before = change.number
                 yield change
                 self._check_process()
@@ -566,8 +566,8 @@ class Store(Uncopied):
                 connection.execute("COMMIT")
             except BaseException as error:
                 if os.getpid() != self._process:
-                    raise  # in a child of the fork that this was: what is written is its parent's
-                # What Python refused, before SQLite heard of it, is no error of the disk.
+                    raise  # this is a forked child: its parent writes the transaction
+                # An error that Python raised before it called SQLite is none of the disk.
                 if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
                     self._let_go()
                 else:
@@ -579,11 +579,11 @@ class Store(Uncopied):
             self.position = Position(change.epoch, change.number)
 
     def _check_process(self) -> None:
-        # Before the lock is taken: in a child it may be that of a thread which the child does not have.
+        # Checked before the lock is taken: a thread that a forked child lacks may hold it.
         if os.getpid() != self._process:
             raise PolicyError(
                 f"the store {self._path} was opened by the process that this one was forked from: a store "
-                "has one writer. Close it before the fork and open it after, in one of both"
+                "has one writer. Close it before the fork and open it after, in one of the two"
             )
 
     def _held(self) -> sqlite3.Connection:
@@ -593,20 +593,20 @@ class Store(Uncopied):
             self._file.check_in_place()
         if self._connection is None:
             if self._file is None:
-                raise PolicyError("the store in memory was lost by an error: begin another one")
+                raise PolicyError("the store in memory was lost in an error: begin another one")
             self._connection = self._opened(restored=False)
         if self._connection.in_transaction:
             raise PolicyError(_ASKED_WITHIN)
         return self._connection
 
     def serialised(self) -> bytes:
-        """Return all of a store in memory; its secrets are sealed under its key."""
+        """Return the content of a store in memory, in which secrets are sealed under the store's key."""
         self._check_process()
         with self._lock, _in_our_words(self._path, self._nothing):
             return bytes(self._held().serialize())
 
     def close(self) -> None:
-        """Give the file up: nothing more comes of it here, and another process can open it."""
+        """Close the store: it does nothing more here, and another process can open the file."""
         if os.getpid() != self._process:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Opens totals, wherever the secrets are; and what clients have: their own keys, and what opens answers."""
+"""Opening of totals, and what clients hold for it: their own keys, and the key that opens answers."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ else:
     Key = TypeVar("Key")
 
 LEAST_THAT_HIDES = 3
-"""Of two clients each learns the other's update, by taking its own from the sum."""
+"""Default of ``min_clients``. Each of two clients learns the other's update: the sum less its own."""
 
 WeightBounds = tuple[float, float]
 WEIGHT_BOUNDS = (2.0**-6, 1.0)
-"""Of encrypted weights, where nothing else is said."""
+"""Default bounds of encrypted weights."""
 
 _MISSTATED = (
     "the weights in the total do not sum to what the clients stated in the clear: one of them is forged, so "
@@ -72,22 +72,20 @@ def checked_min_clients(params: SchemeParameters[Any], min_clients: int) -> int:
     if number > params.max_clients:
         raise ParameterError(
             f"min_clients is {number}, but must be at most max_clients = {params.max_clients}. Of two "
-            "clients each learns the other's update from the sum: pass min_clients where that is meant"
+            "clients each learns the other's update from the sum: pass a smaller min_clients if that is meant"
         )
     return number
 
 
 Answer = tuple[NDArray[np.float64], float | None]
-"""What an opening gave: the sums, float64 (count,), and the sum of encrypted weights, if there are any."""
+"""An opened total: the sums, float64 (count,), and the sum of encrypted weights, None without any."""
 
 
 class TotalOpener(Uncopied, Generic[Key]):
-    """Opens totals of one scheme and key, of enough clients, and divides them.
+    """Opens totals of one scheme and key that have enough clients, and divides them.
 
-    ``_answer`` is for those who can.
-
-    ``purpose`` is what the totals are of, None for whatever they are of; the others are as for
-    ``KeyAuthority``.
+    Subclasses that can open define ``_answer``. ``purpose`` is the purpose of the totals, None for any; other
+    arguments are as for ``KeyAuthority``.
     """
 
     def __init__(
@@ -101,7 +99,7 @@ class TotalOpener(Uncopied, Generic[Key]):
         self._scheme = scheme_of(public_key)
         self._threads = as_threads(threads)
         self.public_key = public_key
-        """What others get: the PublicKey of the parameters' scheme."""
+        """The public key for all other roles: the PublicKey of the parameters' scheme."""
         self._purpose = purpose
         self.min_clients = min_clients
         self.weight_bounds = checked_weight_bounds(weight_bounds)
@@ -109,9 +107,8 @@ class TotalOpener(Uncopied, Generic[Key]):
     def open(self, total: SchemeTotal | bytes) -> NDArray[np.float64]:
         """Open a total: the weighted sums, float64 (count,), in the order of ascending positions.
 
-        A total of batches that were encrypted in a union is in the order of that ``paillier.UnionOrder``.
-
-        Raises PolicyError for what may not be opened, KeyMismatchError, ParameterError, WireFormatError.
+        Sums of batches that were encrypted in a union are in the order of its ``paillier.UnionOrder``. Raises
+        PolicyError for a total that may not be opened, KeyMismatchError, ParameterError, WireFormatError.
         """
         return self._answer(self._checked(total))[0]
 
@@ -120,15 +117,14 @@ class TotalOpener(Uncopied, Generic[Key]):
     ) -> NDArray[np.float64]:
         """Open a total and divide by the sum of weights: encrypted ones, or those that the aggregator gave.
 
-        Where there are neither, that is the number of clients.
+        Without weights, the divisor is the number of clients.
 
         Parameters
         ----------
-        stated_weight : what the weights sum to by what the clients stated in the clear, where they did.
+        stated_weight : sum of the weights that the clients stated in the clear; None if they stated none.
 
-        Raises RangeError, beside what :meth:`open` raises, where encrypted weights sum to what none within
-        ``weight_bounds`` do, or to something else than was stated, but for their rounding: half a step for
-        each.
+        Raises what :meth:`open` raises. Raises RangeError if encrypted weights sum to what weights within
+        ``weight_bounds`` cannot, or not to ``stated_weight``, apart from rounding by half a step for each.
         """
         checked = self._checked(total)
         sums, weight_sum = self._answer(checked)
@@ -139,12 +135,12 @@ class TotalOpener(Uncopied, Generic[Key]):
         clients, step = checked.clients, self.public_key.parameters.weight_step
         slack = (clients / 2 + 1) * step
         smallest, largest = (clients * bound for bound in self.weight_bounds)
-        # Not what they sum to: that is not for everybody who reads an error.
+        # The message leaves the sum out, since not all of its readers may know it.
         if not max(smallest - slack, step) <= weight_sum <= largest + slack:
             raise RangeError(
                 f"the encrypted weights of {clients} clients do not sum to what weights between "
                 f"{self.weight_bounds[0]:g} and {self.weight_bounds[1]:g} can: one of them is forged, or "
-                "these bounds are not the clients'. Say which are by weight_bounds, and start a new round"
+                "the clients have other bounds. Give their bounds as weight_bounds, and start a new round"
             )
         if stated_weight is not None and not abs(weight_sum - stated_weight) <= slack:
             raise RangeError(_MISSTATED)
@@ -172,22 +168,22 @@ class TotalOpener(Uncopied, Generic[Key]):
         return checked
 
     def has_opened(self, total: SchemeTotal) -> bool:
-        """Say whether this total was opened, or, where each round has one alone, that of its round."""
+        """Return whether this total was opened, or the total of its round if each round has only one."""
         raise NotImplementedError
 
     def _answer(self, total: SchemeTotal) -> Answer:
-        """Open a total that was checked; the sums are the receiver's own."""
+        """Open a total that was checked; the receiver may change the sums."""
         raise NotImplementedError
 
 
 class AnswerOpener(TotalOpener[Any]):
-    """Opens those totals that the authority has answered for, and no others; holds no client's key.
+    """Opens only those totals that the authority has answered for; it holds no client's key.
 
-    ``public_key`` has the authority's identity; ``opening_key`` is what was granted, 32 bytes for each
-    authority, secret. The others are as for :class:`TotalOpener`.
+    ``public_key`` has the authority's identity. ``opening_key`` was granted: 32 bytes for each authority,
+    secret. Other arguments are as for :class:`TotalOpener`.
     """
 
-    _why_uncopied = "holds what opens answers and is neither copied nor pickled"
+    _why_uncopied = "holds the key that opens answers and is neither copied nor pickled"
 
     def __init__(
         self,
@@ -204,13 +200,13 @@ class AnswerOpener(TotalOpener[Any]):
         self._given: Buffer | None = None
         self._beside = b""
         self.request = b""
-        """What the total that was opened last was asked for with."""
+        """The request for the total that was opened last."""
         self._opened: set[bytes] = set()
 
     def take(self, answer: Buffer, beside: bytes = b"") -> None:
-        """Take the answer to the total that is opened next, of several authorities one after the other.
+        """Take the answer to the total that is opened next; answers of several authorities stand in a row.
 
-        ``beside`` is what its request was made with.
+        ``beside`` is what the request was made with.
         """
         self._given, self._beside = answer, beside
 
@@ -218,9 +214,9 @@ class AnswerOpener(TotalOpener[Any]):
         return total.digest() in self._opened
 
     def sum_keys(self, total: Any) -> tuple[list[bytes], bytes]:
-        """Return what opens a total, and what it was asked for with.
+        """Return the keys that open a total, one of each authority, and the request for it.
 
-        Raises KeyMismatchError unless the answer is the one to it.
+        Raises KeyMismatchError unless the answer belongs to this total.
         """
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
@@ -245,13 +241,13 @@ class AnswerOpener(TotalOpener[Any]):
 
 
 _SECRET_DOMAIN = b"shieldfl shared secret 1\0"
-_NOT_GRANTED = "this role was granted no answers: have it enrolled, and take what comes back"
+_NOT_GRANTED = "this role was granted no answers: have it enrolled, and take the grant that comes back"
 
 
 class GrantRequest(Uncopied):
-    """How a client, or an aggregator that opens sums, comes to what opens answers: by secrets that it draws.
+    """A request for a grant, by a client or by an aggregator that opens sums, with the secrets that it draws.
 
-    Each key authority has one of its own, 32 bytes, sealed to it alone; ``drawn`` may give them.
+    Each key authority has a secret of its own, 32 bytes, sealed to it alone; ``drawn`` may give the secrets.
     """
 
     _why_uncopied = "holds a secret and is neither copied nor pickled"
@@ -264,7 +260,7 @@ class GrantRequest(Uncopied):
         session, members = check.manifest_digest, check.identity.members
         drawn = drawn or secrets.token_bytes(SECRET_BYTES * len(members))
         self._grant_key = self.request = b""
-        """Of the request a piece for each authority, which it alone can read."""
+        """The request, in which each authority has a piece that it alone can read."""
         for member, piece in zip(members, piece_of_each(drawn, len(members)), strict=True):
             secret = bytes(piece)
             self._grant_key += grant_key(secret, session)
@@ -277,13 +273,13 @@ class GrantRequest(Uncopied):
         refuse_unless(all(read_request(piece)[0] == self._client for piece in pieces))
 
     def granted(self, grant: Buffer) -> bytes:
-        """Return what opens each authority's answers, 32 bytes for each; secret. Raises KeyMismatchError."""
+        """Return the keys that open answers, 32 bytes for each authority; secret. Raises KeyMismatchError."""
         count, session = len(self._check.identity.members), self._check.manifest_digest
         try:
             given = piece_of_each(bytes(as_frame(grant)), count)
         except WireFormatError as error:
             raise KeyMismatchError(
-                "the grant is not of all key authorities of the session: ask each of them"
+                "the grant does not have a piece of each key authority of the session: ask all of them"
             ) from error
         keys = piece_of_each(self._grant_key, count)
         return b"".join(
@@ -292,7 +288,7 @@ class GrantRequest(Uncopied):
 
 
 class ClientKeys(Uncopied):
-    """Keys that the client itself draws: only the key authority, to which they are sealed, has a share."""
+    """Keys that a client draws, and shares only with the key authority, to which they are sealed."""
 
     _why_uncopied = "hold a client's secrets and are neither copied nor pickled"
 
@@ -328,11 +324,11 @@ class ClientKeys(Uncopied):
 
     @property
     def round(self) -> int:
-        """The round that the keys stand at; what opens earlier ones is overwritten."""
+        """The round of the keys; what opens earlier rounds is overwritten."""
         return max(int(key.round) for key in self._keys.values())
 
     def begin_round(self, round_number: int) -> None:
-        """Move all keys on to a round. Raises PolicyError for one that is over or too far ahead."""
+        """Advance all keys to a round. Raises PolicyError for a round that is over or too far ahead."""
         for key in self._keys.values():
             key.advance_to(round_number)
 
@@ -341,9 +337,9 @@ class ClientKeys(Uncopied):
 
 
 class GrantedKeys(Uncopied):
-    """Opens what the key authority has answered to one that it was granted to."""
+    """Opens the key authority's answers for a role that has a grant."""
 
-    _why_uncopied = "hold what opens answers and are neither copied nor pickled"
+    _why_uncopied = "hold keys that open answers and are neither copied nor pickled"
 
     changes: ClassVar = {"_round": int, "_opening_key": bytes | None}
 
@@ -363,7 +359,7 @@ class GrantedKeys(Uncopied):
         self._threads = threads
         self._openers: dict[str, AnswerOpener] = {}
         self.newest_request = b""
-        """What the last total that was opened was asked for with."""
+        """The request for the total that was opened last."""
 
     def check_changed(self) -> None:
         expected = SECRET_BYTES * len(self.check.identity.members)
@@ -374,16 +370,16 @@ class GrantedKeys(Uncopied):
         return self._round
 
     def grant(self, opening_key: bytes) -> None:
-        """Take what opens the authority's answers.
+        """Take the key that opens the authority's answers.
 
-        Raises PolicyError for another one than before: what derives from it is in use.
+        Raises PolicyError for another key than before: keys that derive from it are in use.
         """
         if self._opening_key not in (None, opening_key):
             raise PolicyError("this role was granted other answers before: enrol in a new session")
         self._opening_key = opening_key
 
     def opens_as(self, other: GrantedKeys) -> bool:
-        """Say whether it opens, by the same checks, what another one does."""
+        """Return whether it opens the same answers as another one, by the same checks."""
         return (
             self.check.manifest_digest == other.check.manifest_digest
             and (self._min_clients, self._weight_bounds) == (other._min_clients, other._weight_bounds)
@@ -392,16 +388,16 @@ class GrantedKeys(Uncopied):
         )
 
     def shared_secret(self) -> bytes:
-        """Return what all with a grant of this session have in common, 32 bytes; secret.
+        """Return a secret, 32 bytes, that all roles with a grant of this session share.
 
-        Raises PolicyError.
+        Raises PolicyError before a grant.
         """
         if self._opening_key is None:
             raise PolicyError(_NOT_GRANTED)
         return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
 
     def begin_round(self, round_number: int) -> None:
-        """Open totals of this round from here on. Raises PolicyError for one before the newest."""
+        """Open totals of this round from now on. Raises PolicyError for a round before the newest."""
         self._round = checked_round(round_number, self._round)
 
     def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
@@ -426,20 +422,22 @@ class GrantedKeys(Uncopied):
         return opener
 
     def answered_request(self, purpose: str, total: Any, answer: Buffer, beside: bytes) -> bytes:
-        """Return what a total was asked for with; nothing is opened.
+        """Return the request for a total, without opening the total.
 
-        Raises KeyMismatchError for an answer to another one.
+        Raises KeyMismatchError if the answer belongs to another total.
         """
         return self._opener(purpose, answer, beside).sum_keys(total)[1]
 
     def go_back(self, round_number: int) -> None:
-        """Stand at an earlier round, with no answer: the one that was begun was none of the authority's."""
+        """Return to an earlier round, without an answer: the authority had not begun the newer round."""
         self._round, self._openers = round_number, {}
 
     def opener(self, round_number: int, purpose: str = "update") -> AnswerOpener:
         if round_number == self._round and purpose in self._openers:
             return self._openers[purpose]
-        raise PolicyError(f"there is no answer for {purpose!r} of round {round_number}")
+        raise PolicyError(
+            f"there is no answer for {purpose!r} of round {round_number}: take the key authority's first"
+        )
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         opener = self._openers.pop(purpose, None)

@@ -1,4 +1,4 @@
-"""The aggregator's side of a served authority: a key authority's steps, each a call over HTTPS."""
+"""The aggregator's side of a served authority: each of the authority's steps is a call over HTTPS."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AuthorityConnection(Uncopied, abc.ABC):
     _why_uncopied = "holds connections and is neither copied nor pickled"
 
     service_keys: bytes
-    """The public key of each authority, 32 bytes, one after the other: set-ups of others are refused."""
+    """Public key of each authority, 32 bytes, one after the other; set-ups of others are refused."""
 
     def __enter__(self) -> Self:
         return self
@@ -56,53 +56,54 @@ class AuthorityConnection(Uncopied, abc.ABC):
 
     @abc.abstractmethod
     def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
-        """Begin a session; return with what request it was begun, and its public set-up, signed."""
+        """Begin a session; return the request that began it, and its public set-up, signed."""
 
     @abc.abstractmethod
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
-        """Carry one of :data:`~shieldfl.authority_service.served_session.CALLS` out.
+        """Make one of the calls in :data:`~shieldfl.authority_service.served_session.CALLS`.
 
-        Raises what the authority does.
+        Raises what the authority raises.
         """
 
     def begin_session(self, request: SessionRequest) -> RemoteAuthority:
-        """Begin a session, or go on with it where the same request has begun it.
+        """Begin a session, or continue it if the same request has begun it.
 
-        Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that
-        is not signed by the pinned key or is not of this request, ParameterError for one that comes to
-        something else than it does here, UnreachableError, DataError.
+        Raises PolicyError if the authority's policy does not allow the session; KeyMismatchError for a set-up
+        that the pinned key has not signed, or that belongs to another request; ParameterError for a set-up
+        with other facts than this side derives; UnreachableError, DataError.
         """
         asked_with, signed = self.begun(request)
         remote = RemoteAuthority(self, asked_with.id, signed)
         method = request.method
         asked_for = method.name, method.own_settings, method.plan
         if asked_for != (remote.setup.method, dict(remote.setup.settings), remote.setup.plan):
-            raise KeyMismatchError("the authority has set another session up than was asked for")
+            raise KeyMismatchError("the authority has set up another session than was asked for")
         remote.setup.check_method(*asked_for, method.derived)
         remote.setup.check_model(request.initial)
         return remote
 
     def session(self, session_id: bytes) -> RemoteAuthority:
-        """Go on with a session by its id, 16 bytes. Raises as :meth:`begin_session` does."""
+        """Continue a session by its id, 16 bytes. Raises what :meth:`begin_session` raises."""
         return RemoteAuthority(self, session_id, self.call(session_id, "set-up", asked()))
 
 
 class AuthorityClient(AuthorityConnection):
     """Connects to one served authority. Threads may share it; close it, or use it in ``with``.
 
-    Every call may be repeated: the same one gets the same answer. One that gets none is, a few times, with
-    pauses.
+    Every call may be repeated: the same call gets the same answer. A call without an answer is repeated a few
+    times, with pauses.
 
     Parameters
     ----------
-    address : such as ``https://authority.example:7443``.
-    tls : this side's certificate and whom it believes, see ``certificates.client_tls``.
-    service_key : the authority's public key, 32 bytes or 64 hexadecimal digits: set-ups of others are
-        refused.
-    timeout_seconds, attempts : of one attempt; of one call, at least 1.
-    pause_seconds : before the second attempt; twice as long before each further one.
+    address : the authority's address, such as ``https://authority.example:7443``.
+    tls : this side's certificate and the issuer that it trusts, see ``certificates.client_tls``.
+    service_key : the authority's public key, 32 bytes or 64 hexadecimal digits; set-ups of other authorities
+        are refused.
+    timeout_seconds : the seconds that one attempt may take.
+    attempts : the most attempts of one call, at least 1.
+    pause_seconds : the seconds before the second attempt; twice as long before each further one.
 
-    Raises ParameterError for another kind of address or key, and no attempt.
+    Raises ParameterError for an address or key of another kind, and for no attempt.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class AuthorityClient(AuthorityConnection):
     def offer(self) -> AuthorityIdentity:
         """Ask for keys of one session in which other authorities have to answer, too.
 
-        Raises as a call does.
+        Raises what a call raises.
         """
         offered = self._posted("/v1/offers", asked())
         return AuthorityIdentity(bytes(offered["verifying key"]), bytes(offered["enrolment key"]))
@@ -151,8 +152,8 @@ class AuthorityClient(AuthorityConnection):
             except httpx.TransportError as error:
                 if attempt == self._attempts:
                     raise UnreachableError(
-                        f"the key authority at {self._http.base_url} does not answer ({error}): look whether "
-                        "it is served there and believes this side's certificate, then repeat the call"
+                        f"the key authority at {self._http.base_url} does not answer ({error}): check that "
+                        "it is served there and trusts this side's certificate, then repeat the call"
                     ) from error
             time.sleep(pause)
             pause *= 2.0
@@ -173,10 +174,10 @@ def _read(response: httpx.Response) -> Message:
 
 
 class RemoteAuthority(Reporter):
-    """A session of a served authority in the place of an embedded one, for whatever drives its rounds.
+    """A served authority's session, which drivers of rounds use like an embedded authority.
 
-    Its state is on the authority's disk. What it opens is reported when it is asked to: also where no answer
-    came. ``signed`` is the public set-up with the authority's signature. Raises KeyMismatchError where the
+    Its state is on the authority's disk. Openings are reported when they are asked for, even if no answer
+    comes. ``signed`` is the public set-up with the authority's signature. Raises KeyMismatchError if the
     pinned key has not signed it, WireFormatError.
     """
 
@@ -185,7 +186,7 @@ class RemoteAuthority(Reporter):
         self._connection = connection
         self.session_id = session_id
         self.signed_setup = signed
-        """For clients, which check the signature themselves."""
+        """The signed set-up for clients, which check the signature themselves."""
         content = signed_setup_of(signed, connection.service_keys)
         self.setup = PublicSetup.trusted(content)
         method = method_of(self.setup)
@@ -219,7 +220,9 @@ class RemoteAuthority(Reporter):
         if phase in self._opening:
             number = message.number("round") if "round" in message else self._round
             if number < 0:
-                raise PolicyError("begin the round, again if it was begun, before its sums are opened")
+                raise PolicyError(
+                    "no round was begun here: begin the round, if need be again, before its sums are opened"
+                )
             if self._reported.get(phase) != number:
                 self._reported[phase] = number
                 self.record(OpenedSum(number))
@@ -230,34 +233,34 @@ class RemoteAuthority(Reporter):
         return reply
 
     def revoke(self, client: int) -> None:
-        """Raise PolicyError: an aggregator takes nobody out."""
-        raise PolicyError("the authority's operator revokes clients: `shieldfl authority revoke`")
+        """Raise PolicyError: an aggregator cannot revoke clients."""
+        raise PolicyError("only the authority's operator revokes clients: `shieldfl authority revoke`")
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Have a phase's outcome signed, where the aggregator opens, or what several authorities answered."""
+        """Have a phase's result signed, if the aggregator opens it or several authorities answered."""
         return self._call("sign-answer", asked(phase=phase, round=round_number, digest=digest))
 
 
 _OF_EACH = {ANSWER, ANSWER_SIGNATURE, "grant", "signature"}
-"""Parts of answers in which something of each authority stands, one after the other."""
+"""Parts of answers that hold a piece of each authority, one after the other."""
 
 
 class SeveralAuthorities(AuthorityConnection):
-    """Asks each of several authorities in turn, and joins what they answer: one that is honest suffices.
+    """Asks several authorities in turn, and joins their answers: a single honest one suffices.
 
-    Each has a part of every client's secret, keeps to its own policy and memory, and signs what it has agreed
-    to; clients take what all have signed. Where one refuses, those after it are not asked. ``clients``, in
-    whatever order, are closed together with this. Raises ParameterError for other than two or three, or the
-    same authority twice.
+    Each authority has a part of every client's secret, keeps to its own policy and memory, and signs what it
+    has agreed to; clients take what all have signed. If one refuses, those after it are not asked.
+    ``clients`` may be in any order, and are closed together with this object. Raises ParameterError for fewer
+    than two or more than three, and for the same authority twice.
     """
 
     def __init__(self, clients: Sequence[AuthorityClient]) -> None:
         if not 2 <= len(clients) <= MOST_AUTHORITIES:
-            raise ParameterError(f"several authorities are two to {MOST_AUTHORITIES}, and not {len(clients)}")
-        # In one order, whichever they are named in: it is that of the parts of all answers.
+            raise ParameterError(f"give two to {MOST_AUTHORITIES} authorities, not {len(clients)}")
+        # The order of pieces in all answers, in whatever order the authorities are given.
         self._clients = sorted(clients, key=lambda client: client.service_keys)
         self.service_keys = checked_public_keys(b"".join(client.service_keys for client in self._clients))
-        # By a request's nonce, with what it was asked for: again so, where no answer came.
+        # By a request's nonce: the group for which a session was asked, to ask the same after a lost answer.
         self._groups: dict[bytes, AuthorityGroup] = {}
 
     def close(self) -> None:
@@ -265,9 +268,9 @@ class SeveralAuthorities(AuthorityConnection):
             client.close()
 
     def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
-        """Have each authority offer keys, and begin a session with those of all.
+        """Have each authority offer keys, and begin a session with the keys of all.
 
-        The same request has the same offers, unless an authority has refused them: those are good for one
+        The same request uses the same offers, unless an authority has refused them: offers are good for one
         attempt.
         """
         if request.nonce not in self._groups:
@@ -282,9 +285,9 @@ class SeveralAuthorities(AuthorityConnection):
             raise
 
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
-        """Carry a call out at each.
+        """Make a call at each authority.
 
-        Raises what one of them does, and PolicyError where they answer differently.
+        Raises what one of them raises, and PolicyError if their answers differ.
         """
         return _joined(self._of_each(lambda client: client.call(session_id, name, message)))
 
@@ -301,9 +304,9 @@ class SeveralAuthorities(AuthorityConnection):
 
 
 _DIFFERENT = (
-    "the key authorities have not answered the same: one of them has refused, or not got, a call that "
-    "another one has answered, or they are of different versions. Repeat that call; where it is still "
-    "refused, begin another session from the newest model, with one version of shieldfl at all of them"
+    "the key authorities have not answered the same: one has refused or missed a call, or they have "
+    "different versions. Repeat that call; if it is still refused, begin another session from the newest "
+    "model, with one version of shieldfl at all of them"
 )
 
 

@@ -1,4 +1,4 @@
-"""Certificates of a served authority and its aggregators, and TLS 1.3 with both of them."""
+"""Certificates of a served authority and its aggregators, and TLS 1.3 with a certificate on both sides."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = [
 
 _CA_DAYS = 3_650
 _MAGIC = b"shieldfl issuer key 1\n"
-_NEWEST = ".newest"  # of the file that says which certificate of an aggregator counts
+_NEWEST = ".newest"  # suffix of the file that says which certificate of an aggregator is the newest
 OWN_ISSUER = "own-issuer"
-"""The file that says that an operator's own issuer makes the certificates."""
+"""Name of the file which says that the operator's own issuer makes the certificates."""
 
 
 @dataclass(frozen=True)
 class CertificateFiles:
-    """What one side of a connection shows, and whom it believes: paths of PEM files."""
+    """Paths of one side's PEM files: its certificate, its key, and the issuer that it trusts."""
 
     certificate: Path
     key: Path
@@ -53,14 +53,12 @@ class CertificateFiles:
 
 
 def make_ca(folder: Path, passphrase: str) -> None:
-    """Make an issuer of certificates, ``ca.crt`` and, under a passphrase, ``ca.key``.
+    """Make an issuer of certificates: ``ca.crt``, and ``ca.key`` under a passphrase.
 
-    Raises DataError for a second.
+    Raises DataError if the folder has an issuer.
     """
     if (folder / "ca.key").exists():
-        raise DataError(
-            f"{folder} has an issuer of certificates already: another one would be believed by nobody"
-        )
+        raise DataError(f"{folder} has an issuer of certificates already: nobody would trust another one")
     key, name = ec.generate_private_key(ec.SECP384R1()), _name("shieldfl key authority")
     certificate = _builder(name, name, key.public_key(), _CA_DAYS, is_ca=True).sign(key, SHA384())
     write_sealed_file(folder / "ca.key", passphrase, _MAGIC, _pem_of_key(key))
@@ -70,11 +68,11 @@ def make_ca(folder: Path, passphrase: str) -> None:
 def make_certificate(
     folder: Path, passphrase: str, name: str, days: int, hosts: Sequence[str] = ()
 ) -> CertificateFiles:
-    """Make or renew a certificate, ``NAME.crt`` and ``NAME.key``, which the folder's issuer signs.
+    """Make or renew a certificate that the folder's issuer signs: ``NAME.crt`` and ``NAME.key``.
 
-    ``name`` is ``server``, or an aggregator's; ``hosts`` are names and addresses of a server, none for an
-    aggregator. Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer,
-    ParameterError for names.
+    ``name`` is ``server``, or an aggregator's name. ``hosts`` are names and addresses of a server, empty for
+    an aggregator. Raises KeyMismatchError for a wrong passphrase, DataError if the folder has no issuer,
+    ParameterError for invalid names.
     """
     checked_certificate_name(name, is_server=bool(hosts))
     alternatives: list[x509.GeneralName] = []
@@ -84,7 +82,7 @@ def make_certificate(
         except ValueError:
             if not host.isascii():
                 raise ParameterError(
-                    f"{host!r} is no name of a host that a certificate can have: write it in ASCII"
+                    f"{host!r} is not a host name that a certificate can have: write it in ASCII"
                 ) from None
             alternatives.append(x509.DNSName(host))
     ca_key = serialization.load_pem_private_key(read_sealed_file(folder / "ca.key", passphrase, _MAGIC), None)
@@ -107,9 +105,9 @@ def make_certificate(
 
 
 def checked_certificate_name(name: str, *, is_server: bool = False) -> str:
-    """Return what a certificate may be issued to.
+    """Return a name to which a certificate may be issued.
 
-    Raises ParameterError, also for names of other files beside it.
+    Raises ParameterError for other names, also for names of other files beside the certificate.
     """
     if not NAME.fullmatch(name) or (name in {"ca", "server"}) != is_server:
         raise ParameterError(
@@ -120,9 +118,9 @@ def checked_certificate_name(name: str, *, is_server: bool = False) -> str:
 
 
 def is_newest(folder: Path, name: str, certificate: bytes) -> bool:
-    """Say whether a certificate, DER, is the newest one made for an aggregator here, or of another issuer."""
+    """Return whether a certificate, DER, is an aggregator's newest, or of the operator's own issuer."""
     if (folder / OWN_ISSUER).exists():
-        return True  # which withdraws what it has issued
+        return True  # that issuer withdraws certificates itself
     try:
         newest = (folder / f"{checked_certificate_name(name)}{_NEWEST}").read_text().strip()
     except (OSError, ParameterError):
@@ -131,9 +129,9 @@ def is_newest(folder: Path, name: str, certificate: bytes) -> bool:
 
 
 def server_tls(files: CertificateFiles) -> ssl.SSLContext:
-    """Return TLS 1.3 of a server that asks for its clients' certificates.
+    """Return TLS 1.3 settings of a server that requires its clients' certificates.
 
-    Raises DataError for files that do not go.
+    Raises DataError for files that cannot be loaded.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -141,7 +139,7 @@ def server_tls(files: CertificateFiles) -> ssl.SSLContext:
 
 
 def client_tls(files: CertificateFiles) -> ssl.SSLContext:
-    """Return TLS 1.3 of a client that shows its certificate, and believes this issuer alone.
+    """Return TLS 1.3 settings of a client that shows its certificate, and trusts this issuer alone.
 
     Raises DataError.
     """
@@ -180,7 +178,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        # An hour for clocks that are behind.
+        # An hour earlier, for clocks that are slow.
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)

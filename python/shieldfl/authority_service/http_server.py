@@ -1,7 +1,4 @@
-"""A served authority on the network: HTTPS with certificates on both sides, its figures.
-
-What keeps floods out.
-"""
+"""HTTPS server of a served authority: certificates on both sides, figures, and protection from floods."""
 
 from __future__ import annotations
 
@@ -40,17 +37,14 @@ from shieldfl.errors import (
 )
 
 _HANDSHAKE_SECONDS = 10.0
-_IDLE_SECONDS = 30.0  # until a request's head is there, after the handshake or the answer before
-_GOODBYE_SECONDS = 2.0  # for the peer to end TLS, or the rest of a body that is not read
+_IDLE_SECONDS = 30.0  # for a request's head to arrive, after the handshake or the last answer
+_GOODBYE_SECONDS = 2.0  # for the peer to end TLS, or to send the rest of an unread body
 _NO_DESCRIPTOR_SECONDS = 0.5
-_OTHER_DESCRIPTORS = 512  # of all that is no connection, such as stores
+_OTHER_DESCRIPTORS = 512  # for stores and whatever else is no connection
 
 
 def connection_limit(asked: int) -> int:
-    """Raise the process's limit of file descriptors for so many connections.
-
-    Return how many there is room for.
-    """
+    """Raise the process's limit of file descriptors for ``asked`` connections; return how many fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = asked + _OTHER_DESCRIPTORS
     if resource.RLIM_INFINITY not in (soft, hard):
@@ -86,24 +80,21 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Refuse what is no request.
-
-        Its bytes are not repeated: a log is for words that no peer has chosen.
-        """
+        """Refuse bytes that are no request, without repeating them: no peer chooses words of a log."""
         if not isinstance(exc, HttpProcessingError):
             return super().handle_error(request, status, exc, message)
         self._served.tell("unknown", {"status": 400, "reason": type(exc).__name__}, "HTTPError")
-        response = web.Response(status=status, text="this is no request that the key authority can read\n")
+        response = web.Response(status=status, text="the key authority cannot read this request\n")
         response.force_close()
         return response
 
 
 class Connections:
-    """Those of one server: accepted at its sockets, as many as there may be, and each within its time.
+    """The connections of one server, limited in number, for all addresses and for each, and in time.
 
-    Where there are as many as may be, of all or of one address, the one that has been in its handshake
-    longest makes way for a new one: who shows no certificate takes nobody's place. Is there none, the new one
-    is closed. In the clear, where ``tls`` is None and nobody shows one, the oldest makes way.
+    At a limit, the connection that has been longest in its handshake makes way for a new one: a peer without
+    a certificate takes nobody's place. If none is in its handshake, the new one is closed. Without TLS, where
+    ``tls`` is None and no peer shows a certificate, the oldest connection makes way.
     """
 
     def __init__(
@@ -117,13 +108,13 @@ class Connections:
         self._server, self._tls, self._served = server, tls, served
         self._most, self._most_of_an_address = most, most_of_an_address
         self._open: collections.Counter[str] = collections.Counter()  # by address
-        # Those that have shown no certificate, the oldest first, and their addresses.
+        # Addresses of connections that have shown no certificate, the oldest first.
         self._greeting: dict[asyncio.Task[None], str] = {}
         self._accepting: list[asyncio.Task[None]] = []
         self._serving: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Accept at an address, or all that a name has; return the first of them. Raises OSError."""
+        """Accept at an address, or at all addresses of a name; return the first of them. Raises OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -147,8 +138,7 @@ class Connections:
                 try:
                     accepted, (address, *_) = await asyncio.get_running_loop().sock_accept(listening)
                 except OSError:
-                    # No descriptor is free, most likely; to ask again at once would be all that this process
-                    # does.
+                    # Most likely no descriptor is free. Asking again at once would keep the process busy.
                     self._served.refuse("no file descriptor is free")
                     await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
                     continue
@@ -160,10 +150,10 @@ class Connections:
                 else:
                     accepted.close()
                     self._served.refuse("too many connections")
-                await asyncio.sleep(0)  # where many come, those that are there go on, too
+                await asyncio.sleep(0)  # so that open connections are served while many new ones come
 
     def _has_room(self, address: str) -> bool:
-        """Say whether there is room for one more, once the oldest unidentified one has made way."""
+        """Return whether one more connection has room, once the oldest unidentified one has made way."""
         is_full = self._open.total() >= self._most
         if not is_full and self._open[address] < self._most_of_an_address:
             return True
@@ -207,12 +197,12 @@ class Connections:
                 del self._open[address]
 
 
-BODY_SECONDS = 60.0  # for a body to come, and for an answer to be taken
-_SMALL_BYTES = 2**17  # of each body, that are not counted: large ones keep nobody from an answer to a list
+BODY_SECONDS = 60.0  # for a body to arrive, and for an answer to be taken
+_SMALL_BYTES = 2**17  # bytes of each body that do not count: large bodies do not delay answers to lists
 
 
 class RequestBodies:
-    """All bodies in progress, of so many bytes together: a larger one is read while there are no others."""
+    """Limits the bytes of all request bodies in progress; a larger body is read while it is alone."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -225,7 +215,7 @@ class RequestBodies:
         Raises ParameterError, UnreachableError.
         """
         if "Content-Encoding" in request.headers:
-            raise ParameterError("a call's body is sent as it is, and not compressed")
+            raise ParameterError("the call's body has a Content-Encoding: send it uncompressed")
         body, own = bytearray(), 0
         try:
             try:
@@ -234,7 +224,7 @@ class RequestBodies:
                         body += chunk
                         if len(body) > most_bytes:
                             raise ParameterError(
-                                f"the call's body has more than the {most_bytes:,} bytes that any takes"
+                                f"the call's body has more than {most_bytes:,} bytes, which is its limit"
                             )
                         more = max(len(body) - _SMALL_BYTES, 0) - own
                         own, self.counted_bytes = own + more, self.counted_bytes + more
@@ -244,7 +234,7 @@ class RequestBodies:
                             )
             except TimeoutError:
                 raise ParameterError(
-                    f"the call's body did not come within {BODY_SECONDS:.0f} seconds"
+                    f"the call's body did not arrive within {BODY_SECONDS:.0f} seconds"
                 ) from None
             except UnreachableError:
                 raise
@@ -254,7 +244,7 @@ class RequestBodies:
             body.clear()
             yield whole
         finally:
-            body.clear()  # at once, whoever still refers to this
+            body.clear()  # at once, even if there are other references to it
             self.counted_bytes -= own
 
 
@@ -263,7 +253,7 @@ _MOST_ALIKE = 10  # refusals and errors of one kind, in a window
 
 
 class LogLines(logging.Formatter):
-    """A line of JSON for each event: its time in seconds since 1970, what happened, what goes with it."""
+    """Formats an event as a line of JSON: time in seconds since 1970, level, event and its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         level, fields = record.levelname.lower(), getattr(record, "fields", {})
@@ -274,21 +264,18 @@ class LogLines(logging.Formatter):
 
 
 class FewAlike(logging.Filter):
-    """Lets ten refusals or errors of a kind through in ten seconds.
-
-    The next one then says how many it left out.
-    """
+    """Passes ten refusals or errors of a kind in ten seconds; the next says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()
-        # By kind, when its window began, and how many there were in it.
+        # By kind: when its window began, and how many records were in it.
         self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         fields = getattr(record, "fields", {})
         if record.levelno < logging.WARNING and fields.get("result", "ok") == "ok":
             return True
-        # Whose words these are the peer does not choose: so there are few kinds.
+        # No peer chooses these words, so there are few kinds.
         kind = (record.name, record.msg, *map(fields.get, ("call", "result", "reason")))
         now = time.monotonic()
         begun, count = self._seen.get(kind, (now, 0))
@@ -306,12 +293,12 @@ STATUS: dict[int, tuple[type[ShieldError], ...]] = {
     503: (DataError, UnreachableError),
     422: (ShieldError,),
 }
-"""By the status that they are answered with: the first that an error is of."""
+"""Kinds of errors by HTTP status; an error gets the first status that has its kind."""
 
 _MOST_OFFER_BYTES = 64
 _RETRY_SECONDS = 1
-_SHUTDOWN_SECONDS = 1.5  # that what is being answered has, before it is cut off, and as long again to notice
-_MOST_READERS = 32  # of health and figures, at once
+_SHUTDOWN_SECONDS = 1.5  # for calls in progress until they are cut off, and as long again to notice that
+_MOST_READERS = 32  # connections for health and figures at once
 _THREADS = 8
 
 T = TypeVar("T")
@@ -319,7 +306,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 Address = tuple[str, int]
-"""Host and port. Port 0 takes one that is free."""
+"""Host and port; port 0 takes a free one."""
 
 
 class _Server:
@@ -328,7 +315,7 @@ class _Server:
         self._registry = own = CollectorRegistry()
         self._calls = Counter("shieldfl_calls", "Calls that were answered.", ["call", "result"], registry=own)
         self._seconds = Histogram(
-            "shieldfl_call_seconds", "Of a call, its body included.", ["call"], registry=own
+            "shieldfl_call_seconds", "Time of a call, its body included.", ["call"], registry=own
         )
         self._refused = Counter(
             "shieldfl_refused_connections", "Connections closed before a request.", ["reason"], registry=own
@@ -338,7 +325,7 @@ class _Server:
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="authority")
         self.working: set[Future[Any]] = set()
         self._bodies = RequestBodies(service.policy.most_bytes_in_progress)
-        # Of each session one call at a time takes a thread, so that none takes those of others.
+        # One call at a time of each session takes a thread, so that no session takes all of them.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     def applications(self) -> tuple[web.Application, web.Application]:
@@ -356,7 +343,7 @@ class _Server:
 
     @web.middleware
     async def _told(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Tell of what no call came of; send the answer to whoever takes it in time."""
+        """Log requests that are no calls, and send the answer to a peer that takes it in time."""
         try:
             response = await handler(request)
         except web.HTTPException as error:
@@ -367,7 +354,7 @@ class _Server:
                 await response.prepare(request)
                 await response.write_eof()
         except ConnectionError:
-            pass  # nobody is there any more to take it
+            pass  # the peer has left
         except TimeoutError:
             self.refuse("did not take its answer")
             if request.transport is not None:
@@ -379,10 +366,10 @@ class _Server:
         LOG.info("connection refused", extra={"fields": {"reason": reason, "result": "refused"}})
 
     def _asked(self, call: str, most_bytes: int, work: Callable[[Message, str], Message]) -> Handler:
-        """Return what answers a call that is of no session by ``work``, which gets the body and who asks."""
+        """Return the handler of a call without a session: ``work`` gets the body and the caller's name."""
 
         async def answer(request: web.Request, name: str) -> tuple[int, Message]:
-            # An aggregator's one after the other, whatever it asks for: the next turn is another one's.
+            # An aggregator's calls run one after the other, so that other aggregators get their turn.
             async with (
                 self._turn(f"{call} of {name}"),
                 self._bodies.read(request, most_bytes) as body,
@@ -399,7 +386,7 @@ class _Server:
         async def answer(request: web.Request, name: str) -> tuple[int, Message]:
             async with self._turn(hexadecimal):
                 limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
-            # One at a time: together, too, they are no larger than one.
+            # One body at a time, so that a session's bodies take no more memory than one.
             async with self._turn(f"body {hexadecimal}"), self._bodies.read(request, limit) as body:
 
                 def carry_out() -> Message:
@@ -423,7 +410,7 @@ class _Server:
         try:
             return await asyncio.wrap_future(future)
         finally:
-            # An error in it refers to this frame, and, by the work, to a body, which has to go at once.
+            # An error refers to this frame and so, through the work, to a body, which must be freed at once.
             del future, work
 
     async def _answered(
@@ -443,17 +430,19 @@ class _Server:
             status = next(status for status, kinds in STATUS.items() if isinstance(error, kinds))
             text = str(error)
             if isinstance(error, DataError):
-                # Which of its files, is for the operator.
+                # Only the operator may read which file it was.
                 LOG.error("failed", extra={"fields": {"call": call, **fields, "message": text}})
                 text = "the authority's disk or store failed, and nothing was answered: its log says more"
             response = web.json_response({"error": result, "message": text}, status=status)
             if status == web.HTTPServiceUnavailable.status_code:
                 response.headers["Retry-After"] = str(_RETRY_SECONDS)
         except Exception:
-            # What it is stands in the log, and not in an answer.
+            # The log says what it was; the answer does not.
             LOG.exception("failed", extra={"fields": {"call": call, **fields}})
             result = "InternalError"
-            response = web.json_response({"error": result, "message": "see the authority's log"}, status=500)
+            response = web.json_response(
+                {"error": result, "message": "the authority failed: see its log"}, status=500
+            )
         self.tell(call, fields, result, size, time.perf_counter() - begun)
         return response
 
@@ -466,13 +455,13 @@ class _Server:
         LOG.info("call", extra={"fields": facts})
 
     def _peer_of(self, request: web.Request) -> str:
-        """Return to whom the certificate was issued that the aggregator has shown. Raises PolicyError."""
+        """Return the name in the certificate that the aggregator has shown. Raises PolicyError."""
         assert request.transport is not None
         shown = request.transport.get_extra_info("ssl_object")
         subject = shown.getpeercert().get("subject", ())
         names = [value for part in subject for key, value in part if key == "commonName"]
         if len(names) != 1:
-            raise PolicyError("the certificate is issued to nobody by name, or to several")
+            raise PolicyError("the certificate has no common name, or several: it must name one aggregator")
         self._service.check_certificate(names[0], shown.getpeercert(binary_form=True))
         return str(names[0])
 
@@ -485,13 +474,14 @@ async def serve(
     ready: Callable[[Address, Address | None], None],
     ended: Callable[[], Awaitable[object]] | None = None,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT, or ``ended``; what is being answered has some seconds then.
+    """Serve until SIGTERM or SIGINT, or ``ended``; calls in progress have some seconds then.
 
-    Returns whether it was: else a thread is still at it, whose answer nobody gets. ``figures`` has no TLS.
+    Returns whether all were answered: otherwise a thread still works, and nobody gets its answer. ``figures``
+    has no TLS.
     """
     server = _Server(service)
     runners, accepting = [], []
-    # Before anybody is told that it serves, and may tell it to stop.
+    # Handlers come first: a caller that is told of the server may stop it at once.
     if ended is None:
         told = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,4 @@
-"""Keys that outlive sessions: the service's, which signs set-ups, clients', which sign enrolments.
-
-Whose are known.
-"""
+"""Keys that outlive sessions: the service's signs set-ups, clients' sign enrolments; their registry."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ __all__ = [
 ]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-"""Of clients and aggregators: it names files, too."""
+"""Pattern of the names of clients and aggregators, which also name files."""
 
 _PUBLIC_KEY_BYTES = 32
 _SIGNATURE_BYTES = 64
@@ -52,7 +49,7 @@ _STATE_DOMAIN = b"shieldfl session state key 1\0"
 
 
 def checked_public_key(key: str | Part) -> bytes:
-    """Return a public key of 32 bytes, from these or as 64 hexadecimal digits. Raises ParameterError."""
+    """Return a public key of 32 bytes, given as bytes or as 64 hexadecimal digits. Raises ParameterError."""
     try:
         raw = bytes.fromhex(key) if isinstance(key, str) else bytes(key)
     except ValueError:
@@ -65,9 +62,10 @@ def checked_public_key(key: str | Part) -> bytes:
 
 
 def checked_public_keys(keys: str | bytes) -> bytes:
-    """Return one or several authorities' public keys, 32 bytes each, from bytes or from text with commas.
+    """Return the public keys of one or several authorities, 32 bytes each, from bytes or text with commas.
 
-    Raises ParameterError for other keys, one that is there twice, and more than a session may have.
+    Raises ParameterError for invalid keys, for a key that is given twice, and for more keys than a session
+    may have.
     """
     each: list[str] | list[Part] = (
         [key.strip() for key in keys.split(",")]
@@ -88,20 +86,20 @@ class _SigningKey(Uncopied):
     def __init__(self, secret: bytes) -> None:
         self._secret, self._key = secret, ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         self.public_key: bytes = self._key.public_key().public_bytes_raw()
-        """32 bytes."""
+        """The public key, 32 bytes."""
 
 
 class ServiceKey(_SigningKey):
-    """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
+    """The service's long-lived Ed25519 key, from which the keys that seal its sessions' states derive.
 
-    Clients and aggregators pin the public one, and take no set-up that it has not signed.
+    Clients and aggregators pin its public key, and take no set-up that it has not signed.
     """
 
     @classmethod
     def create(cls, path: Path, passphrase: str) -> ServiceKey:
         """Draw a key and write it, sealed under a passphrase; mode 0600.
 
-        Raises DataError where there is a file.
+        Raises DataError if the file exists.
         """
         if path.exists():
             raise DataError(
@@ -116,7 +114,7 @@ class ServiceKey(_SigningKey):
         return cls(read_sealed_file(path, passphrase, _MAGIC))
 
     def state_key(self, session: bytes, facts: bytes) -> bytes:
-        """Return what seals the state of a session with these facts, and with no others: 32 bytes, secret."""
+        """Return the secret key, 32 bytes, that seals the state of a session with exactly these facts."""
         return hmac.digest(self._secret, _STATE_DOMAIN + session + hashlib.sha256(facts).digest(), "sha256")
 
     def sign_setup(self, setup: bytes) -> Message:
@@ -124,21 +122,21 @@ class ServiceKey(_SigningKey):
 
 
 def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
-    """Return the public set-up of a message, as bytes that all pinned services signed, in whatever order.
+    """Return a message's public set-up, as bytes that all pinned services signed, in any order.
 
-    Raises KeyMismatchError where one of them has not, or others have, too; ParameterError for what are no
-    public keys.
+    Raises KeyMismatchError if a pinned service has not signed it, or another service has; ParameterError for
+    invalid public keys.
     """
     setup, signatures = bytes(message["setup"]), pieces_of_length(message["signature"], _SIGNATURE_BYTES)
     pinned = pieces_of_length(checked_public_keys(service_keys), _PUBLIC_KEY_BYTES)
-    # Their number first: each of them is looked at with each key, over all of the set-up.
+    # Their number is checked first, since each is then verified with each key, over the whole set-up.
     if len(signatures) != len(pinned) or not all(
         any(is_signature(bytes(key), bytes(one), _SETUP_DOMAIN + setup) for one in signatures)
         for key in pinned
     ):
         raise KeyMismatchError(
-            "this set-up was not signed by the key authority that is pinned here, or not by all of them and "
-            "no others: ask their operators for their public keys"
+            "this set-up was not signed by the key authority that is pinned here, or not by all of them, or "
+            "also by others: ask their operators for their public keys"
         )
     return setup
 
@@ -149,7 +147,7 @@ def _enrolment_content(name: str, setup_digest: bytes, client: int, enrolment: P
 
 
 class ClientIdentity(_SigningKey):
-    """A client's long-lived Ed25519 key, whose public one an authority's operator registers under a name."""
+    """A client's long-lived Ed25519 key; an authority's operator registers its public key under a name."""
 
     @classmethod
     def create(cls, path: Path) -> ClientIdentity:
@@ -159,9 +157,7 @@ class ClientIdentity(_SigningKey):
         """
         serialization = cryptographic("serialization", "clients' identities")
         if path.exists():
-            raise DataError(
-                f"there is a file {path} already: the client of that key would be unknown with another one"
-            )
+            raise DataError(f"there is a file {path} already: with another key its client would be unknown")
         made = ed25519().Ed25519PrivateKey.generate()
         pem = made.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -171,14 +167,19 @@ class ClientIdentity(_SigningKey):
 
     @classmethod
     def load(cls, path: Path) -> ClientIdentity:
-        """Read a key. Raises DataError for no such file, WireFormatError for what is no such key."""
+        """Read a key.
+
+        Raises DataError if the file cannot be read, WireFormatError if it holds no such key.
+        """
         serialization = cryptographic("serialization", "clients' identities")
         try:
             made = serialization.load_pem_private_key(path.read_bytes(), None)
             if not isinstance(made, ed25519().Ed25519PrivateKey):
                 raise TypeError("another kind of key")
         except OSError as error:
-            raise DataError(f"the client's key {path} cannot be read") from error
+            raise DataError(
+                f"the client's key {path} cannot be read: check that it exists, and its permissions"
+            ) from error
         except (TypeError, ValueError) as error:
             raise WireFormatError(
                 f"{path} is no private Ed25519 key in a PEM file without a passphrase"
@@ -186,7 +187,7 @@ class ClientIdentity(_SigningKey):
         return cls(made.private_bytes_raw())
 
     def signed_enrolment(self, name: str, setup_digest: bytes, client: int, enrolment: Message) -> Message:
-        """Return what a client's steps ask to be enrolled by, with its name and this signature."""
+        """Return a client's request to enrol, with the client's name and signature."""
         content = _enrolment_content(name, setup_digest, client, enrolment["enrolment"])
         return Message({**enrolment, "name": name.encode(), "signature": self._key.sign(content)})
 
@@ -195,18 +196,16 @@ def check_enrolment(public_key: bytes, name: str, setup_digest: bytes, client: i
     """Raise PolicyError unless a registered client has signed that it is this client of a session."""
     content = _enrolment_content(name, setup_digest, client, message["enrolment"])
     if not is_signature(public_key, bytes(message["signature"]), content):
-        raise PolicyError(
-            f"the enrolment of client {client} was not signed by {name}, as whom it asks for it"
-        )
+        raise PolicyError(f"the enrolment of client {client} was not signed by {name}, whose name it gives")
 
 
 _KEY, _REVOKED = ".pub", ".revoked"
 
 
 class ClientRegistry:
-    """A folder of keys, which commands change while the service reads it.
+    """A folder of clients' public keys, which commands change while the service reads it.
 
-    Raises DataError where it is not there: without it nobody would be known to be revoked.
+    Raises DataError if the folder is missing: without it no revoked client would be known.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -214,9 +213,9 @@ class ClientRegistry:
         self.revoked()
 
     def register(self, name: str, public_key: bytes) -> None:
-        """Take a client; the same again changes nothing.
+        """Register a client; a second call with the same key changes nothing.
 
-        Raises PolicyError where name or key is, or was, another's.
+        Raises PolicyError if the name or the key is, or was, another client's.
         """
         key = checked_public_key(public_key)
         path = self._file(name, _KEY)
@@ -230,7 +229,7 @@ class ClientRegistry:
             for suffix in (_KEY, _REVOKED):
                 for other in self._named(suffix) - {name}:
                     if self._key_in(self._file(other, suffix)) == key:
-                        raise PolicyError(f"the key is that of {other}: a client has one name, for good")
+                        raise PolicyError(f"the key belongs to {other}: a client has one name, for good")
             write_private_file(path, key.hex().encode() + b"\n")
 
     def revoke(self, name: str) -> None:

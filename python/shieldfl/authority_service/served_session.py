@@ -1,4 +1,4 @@
-"""One session of a served authority: its steps, what is asked of it, and on the disk what it goes on from."""
+"""One session of a served authority: its calls, and the files from which it continues."""
 
 from __future__ import annotations
 
@@ -40,21 +40,22 @@ __all__ = ["SessionRequest"]
 SESSION_ID_BYTES = 16
 _OFFERS = "offers"
 _NONCE_BYTES = 16
-_MOST_ASKED_BYTES = 2**20  # a list of numbers takes some thirty times as much memory once it was read
+_MOST_ASKED_BYTES = 2**20  # a list of numbers takes some thirty times as much memory after it was read
 
 
 @dataclass(frozen=True)
 class SessionRequest:
-    """One session. The same request, nonce and all, begins it once: a lost answer is asked for again.
+    """A request for a session; the same one begins it once, so a lost answer can be asked for again.
 
     Parameters
     ----------
-    method : under its plan.
+    method : the session's method, under its plan.
     initial : the model before the first round.
-    nonce : 16 random bytes, which tell this session from one that is alike; by default new ones.
-    group : of several authorities, what each has offered for this session; None for one authority alone.
+    nonce : 16 random bytes that tell this session from one with the same settings; by default new ones.
+    group : for several authorities, the keys that each has offered for this session; None for a single
+        authority.
 
-    Raises ParameterError for another nonce.
+    Raises ParameterError for a nonce of another length.
     """
 
     method: Method
@@ -69,7 +70,7 @@ class SessionRequest:
 
     @property
     def id(self) -> bytes:
-        """What names the session at its authority: 16 bytes."""
+        """The session's identifier at its authority: 16 bytes."""
         return hashlib.sha256(self.to_message().to_bytes()).digest()[:SESSION_ID_BYTES]
 
     def to_message(self) -> Message:
@@ -83,11 +84,10 @@ class SessionRequest:
     def from_message(
         cls, message: Message, check_plan: Callable[[FederationPlan], None] = lambda plan: None
     ) -> SessionRequest:
-        """Read what :meth:`to_message` wrote.
+        """Read a request that :meth:`to_message` wrote.
 
-        Raises WireFormatError, and ParameterError for what no method takes.
-
-        ``check_plan`` raises for a plan that is not allowed, before anything is made of its numbers.
+        ``check_plan`` raises for a plan that is not allowed, before anything is made from the plan's numbers.
+        Raises WireFormatError, and ParameterError for settings that no method takes.
         """
         if len(message["asked"]) > _MOST_ASKED_BYTES:
             raise WireFormatError(
@@ -98,7 +98,7 @@ class SessionRequest:
             parts = [asked.get(name) for name in ("method", "settings", "plan")]
             name, changed, plan = msgspec.convert(parts, tuple[str, dict[str, Any], FederationPlan])
         except (ValueError, RecursionError, ParameterError) as error:
-            raise WireFormatError(f"these bytes ask for no session of this version: {error}") from error
+            raise WireFormatError(f"this version cannot read the request for a session: {error}") from error
         check_plan(plan)
         settings = MethodSettings().changed(name, changed)
         initial = GlobalModel.from_message(message, plan.parameters, plan.buffers)
@@ -110,15 +110,12 @@ class SessionRequest:
 
 
 LOG = logging.getLogger("shieldfl.authority")
-"""Of what the service does: a record's ``fields`` are what its line has beside the event.
+"""Logger of the service. A record's ``fields`` stand in its line beside the event: no secrets, no values."""
 
-No secrets, no values.
-"""
-
-LEAST_BODY_BYTES = 2**20  # that any call may take, whatever the session
+LEAST_BODY_BYTES = 2**20  # that the body of a call may have in any session
 _BYTES_A_CLIENT = 64
-_BYTES_A_VALUE = 48  # more than a total, and what goes beside it in the clear, take for each value of a model
-_SINGLE_BYTES_A_VALUE = 2_048  # where each value may have a ciphertext of its own
+_BYTES_A_VALUE = 48  # more than a total and its clear parts take for each value of a model
+_SINGLE_BYTES_A_VALUE = 2_048  # if each value may have a ciphertext of its own
 
 
 _FACTS, _SETUP = "facts.json", "set-up"
@@ -127,7 +124,7 @@ _NAMES_DOMAIN = b"shieldfl enrolled names 1\0"
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """What a session keeps for good: what an operator may see, which aggregator began it, who may enrol."""
+    """What a session keeps for good: facts for the operator, its aggregator's name, and who may enrol."""
 
     method: str
     clients: int
@@ -135,19 +132,19 @@ class SessionFacts:
     values: int
     aggregator: str
     registered_clients_only: bool
-    carries_totals: bool  # here, to be opened
-    encrypts_singly: bool  # so that a value may have a ciphertext of its own, of hundreds of bytes
+    carries_totals: bool  # whether totals are sent to the authority
+    encrypts_singly: bool  # whether a value may have a ciphertext of its own, of hundreds of bytes
 
 
 class SessionFolder:
-    """Holds the request, signed set-up, facts, authority's store, and its sealed state with who enrolled."""
+    """Holds a session's request, signed set-up, facts, store, and sealed state with its clients' names."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.store = path, path / "store"
 
     @property
     def is_begun(self) -> bool:
-        """Whether all is there: the state is written last."""
+        """Whether the folder is complete: the state is written last."""
         return (self.path / "state").exists()
 
     @property
@@ -177,17 +174,17 @@ class SessionFolder:
             return msgspec.json.decode(self.read(_FACTS), type=SessionFacts)
         except msgspec.MsgspecError as error:
             raise WireFormatError(
-                f"{self.path / _FACTS} does not say what the session is: restore it"
+                f"{self.path / _FACTS} does not hold the facts of a session: restore it"
             ) from error
 
     def state_key(self, key: ServiceKey) -> bytes:
-        """Return what seals the state, which is bound to the session and to its facts as they are written."""
+        """Return the key that seals the state, bound to the session and to its facts as they are written."""
         return key.state_key(bytes.fromhex(self.path.name), self.read(_FACTS))
 
 
 def disk() -> contextlib.AbstractContextManager[None]:
     return disk_errors_as(
-        "the session's files cannot be read or kept: nothing is answered before the disk is mended"
+        "the session's files cannot be read or written: nothing is answered until the disk is mended"
     )
 
 
@@ -196,7 +193,7 @@ def _mac(key: bytes, names: bytes, state: bytes | memoryview) -> bytes:
 
 
 class ServedSession:
-    """Answers for one session, one message at a time; what it says is on the disk before it leaves."""
+    """Answers for one session, one message at a time; its state is on the disk before an answer leaves."""
 
     def __init__(
         self,
@@ -228,9 +225,9 @@ class ServedSession:
         registry: ClientRegistry,
         joint: JointKeys | None = None,
     ) -> ServedSession:
-        """Make a session; where that ends in an error, nothing is left of it."""
+        """Make a session; after an error nothing is left of it."""
         check_sizes(request.initial, request.method.plan)
-        folder.remove()  # what an attempt has left that did not come to a session
+        folder.remove()  # left over from an attempt that failed
         try:
             with disk():
                 folder.path.mkdir(mode=0o700)
@@ -255,7 +252,7 @@ class ServedSession:
     @classmethod
     def open(cls, folder: SessionFolder, key: ServiceKey, registry: ClientRegistry) -> ServedSession:
         with disk():
-            for cut_off in folder.path.glob("*.????????"):  # what the end of a process has left half-written
+            for cut_off in folder.path.glob("*.????????"):  # left half-written by a process that ended
                 cut_off.unlink(missing_ok=True)
         request, signed, kept = (
             Message.from_bytes(folder.read(name)) for name in ("request", _SETUP, "state")
@@ -300,18 +297,18 @@ class ServedSession:
             return self._kept_after(lambda: step(self._steps, call))
 
     def _enrolled(self, client: int, message: Message) -> Message:
-        """Take an enrolment that a registered client signed: one name is one client, one client one name."""
+        """Enrol a registered client by its signature: one name is one client, and one client one name."""
         if client >= self.facts.clients:
-            raise ParameterError(f"the plan has clients 0 to {self.facts.clients - 1}")
+            raise ParameterError(f"there is no such client: the plan has 0 to {self.facts.clients - 1}")
         is_new = self._take_name(client, message)
-        # The name goes to the disk before the store knows the client: none is in there without one.
+        # The name goes to the disk before the store knows the client, so the store has no client without one.
         self._is_kept = False
 
         def step() -> Message:
             try:
                 return self._steps.enrol(client, message)
             except ShieldError as error:
-                # What the store has not taken, takes no name; whether it has, a failing disk leaves open.
+                # A refused client keeps no name. After an error of the disk nobody knows if it was refused.
                 if is_new and not isinstance(error, DataError):
                     del self._names[client]
                 raise
@@ -321,18 +318,20 @@ class ServedSession:
     def _take_name(self, client: int, message: Message) -> bool:
         if "name" not in message:
             raise PolicyError(
-                f"client {client} does not say who it is, and this authority enrols whom it knows"
+                f"client {client} gives no name, and this authority enrols only registered clients"
             )
         name = bytes(message["name"]).decode(errors="replace")
         check_enrolment(self._registry.public_key(name), name, self._setup_digest, client, message)
         own, others = self._names.get(client), {**self._names, client: None}.values()
         if own not in (None, name) or name in others:
-            raise PolicyError(f"{name} or client {client} has enrolled in this session with another one")
+            raise PolicyError(
+                f"{name} has enrolled as another client of this session, or client {client} by another name"
+            )
         self._names[client] = name
         return own is None
 
     def _drop_revoked(self) -> None:
-        """Take whom the operator has revoked out of each list that is answered for the first time now."""
+        """Revoke in this session the clients that the operator has revoked, before a list is answered."""
         if not self.facts.registered_clients_only:
             return
         gone = self._registry.revoked()
@@ -342,14 +341,14 @@ class ServedSession:
                 self._dropped.add(client)
 
     def _kept_after(self, step: Callable[[], Message]) -> Message:
-        """Return what a step returns, once its changes are on the disk, also where it ended in an error."""
+        """Return a step's result once its changes are on the disk; they are kept after an error, too."""
         if not self._is_kept:
             self._keep()
         self._is_kept = False
         try:
             return step()
         finally:
-            # What was opened is in the aggregator's account; remarks are for the operator.
+            # The aggregator accounts for openings; remarks are for the operator.
             for note in self._steps.report().notes:
                 LOG.info("note", extra={"fields": {"session": self._folder.path.name, "note": note.text}})
             self._keep()
@@ -366,7 +365,7 @@ class ServedSession:
 
 
 def asked(*, invited: Iterable[int] | None = None, **parts: int | str | bytes | Message) -> Message:
-    """Return a call's message: parts by their names; what is empty is left out."""
+    """Return a call's message from parts by name; empty parts are left out."""
     found: dict[str, Part] = {}
     if invited is not None:
         found["invited"] = np.array([*invited], dtype="<u8").tobytes()
@@ -406,4 +405,4 @@ CALLS: Mapping[str, Callable[[AuthoritySteps, Message], Message]] = {
     ),
     "newest-model": lambda steps, call: steps.newest_model(),
 }
-"""What a session's steps do for each call, by its name in addresses."""
+"""The step that a session takes for each call, by the call's name in addresses."""

@@ -1,4 +1,4 @@
-"""What a served key authority does with messages, however carried: sessions under its operator's policy."""
+"""A served key authority without its transport: it answers messages under its operator's policy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ENROLLING = tuple(name for name, scheme in REGISTRY.items() if scheme.enrols)
 
 @dataclass(frozen=True)
 class AuthorityPolicy(Settings):
-    """The bounds of every session. A session that was begun keeps those that it was begun under."""
+    """The bounds of every session. A session keeps the bounds under which it was begun."""
 
     min_clients: Annotated[
         Count,
@@ -99,8 +99,8 @@ class AuthorityPolicy(Settings):
     def check_plan(self, plan: FederationPlan) -> None:
         if plan.min_clients < self.min_clients:
             raise PolicyError(
-                f"the plan opens totals of {plan.min_clients} clients, and this authority none of fewer than "
-                f"{self.min_clients}: plan with min_clients = {self.min_clients} or more"
+                f"the plan opens totals of {plan.min_clients} clients, but this authority opens none of "
+                f"fewer than {self.min_clients}: plan with min_clients = {self.min_clients} or more"
             )
         for asked, most, what in (
             (plan.clients, self.most_clients, "clients"),
@@ -108,7 +108,7 @@ class AuthorityPolicy(Settings):
             (plan.update_size, self.most_values, "values"),
         ):
             if asked > most:
-                raise PolicyError(f"the plan has {asked:,} {what}, and this authority allows {most:,}")
+                raise PolicyError(f"the plan has {asked:,} {what}, but this authority allows {most:,}")
 
     def check_method(self, method: Method) -> None:
         used = {scheme_of(parameters).name for parameters in method.purposes.values()}
@@ -116,7 +116,7 @@ class AuthorityPolicy(Settings):
             raise PolicyError(f"{method.name} encrypts nothing: it needs no key authority")
         if not used <= set(self.schemes):
             raise PolicyError(
-                f"{method.name} would encrypt by {', '.join(sorted(used))}, and this authority allows "
+                f"{method.name} would encrypt by {', '.join(sorted(used))}, but this authority allows "
                 f"{', '.join(self.schemes)}: take one of these as the method's encryption"
             )
         if self.registered_clients_only and not method.enrols:
@@ -126,12 +126,12 @@ class AuthorityPolicy(Settings):
             )
 
 
-_MOST_OFFERS = 32  # of one aggregator: its oldest makes way
-_MOST_OPEN = 64  # sessions at once; one that is asked for again is opened again
+_MOST_OFFERS = 32  # of one aggregator; its oldest offer makes way
+_MOST_OPEN = 64  # sessions at once; a closed one is opened again when it is asked for
 
 
 class AuthorityFolder:
-    """Where an authority lives: its key, policy, registered clients, certificates and sessions."""
+    """The folder of an authority: its key, policy, registered clients, certificates and sessions."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.policy, self.lock = path, path / "policy.toml", path / "lock"
@@ -148,11 +148,11 @@ class AuthorityFolder:
     ) -> AuthorityFolder:
         """Make an authority, all of it or nothing.
 
-        ``certify`` gets the folder that certificates are put into.
+        ``certify`` gets the folder for the certificates.
         """
         path = path.absolute()
         made = cls(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
-        taken = f"{path} has a key authority already, or something else: choose another folder"
+        taken = f"{path} has a key authority already, or other files: choose another folder"
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise DataError(taken)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ class AuthorityFolder:
         return [one for one in found if one.is_begun]
 
     def end_sessions(self) -> int:
-        """End every session, for good; return how many ran."""
+        """End every session for good; return how many were running."""
         running = [one for one in self.session_folders() if not one.is_ended]
         for one in running:
             one.write(ended=b"")
@@ -194,7 +194,7 @@ class AuthorityFolder:
 
 @dataclass
 class _Place:
-    """Of a session in this process: whoever makes or opens it keeps others waiting, and nobody else."""
+    """A session in this process; while one thread makes or opens it, only threads that need it wait."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
@@ -202,7 +202,7 @@ class _Place:
 
 
 class AuthorityService:
-    """Answers aggregators. One process serves a folder; sessions are opened when they are asked for.
+    """Answers aggregators. One process serves a folder, and opens sessions when they are asked for.
 
     Raises DataError, KeyMismatchError for a wrong passphrase, PolicyError while another process serves the
     folder.
@@ -223,7 +223,7 @@ class AuthorityService:
         except BaseException:
             self._held.close()
             raise
-        # By aggregator, what it was offered and has begun no session with.
+        # By aggregator, the keys that it was offered and has not yet begun a session with.
         self._offered: dict[str, OrderedDict[AuthorityIdentity, AuthoritySecrets]] = defaultdict(OrderedDict)
         self._lock = threading.Lock()
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
@@ -234,7 +234,7 @@ class AuthorityService:
             return sum(place.session is not None for place in self._places.values())
 
     def check_certificate(self, aggregator: str, certificate: bytes) -> None:
-        """Raise PolicyError for a certificate, DER, that was issued here and renewed since."""
+        """Raise PolicyError for a certificate, DER, that was issued here and has been renewed since."""
         if not is_newest(self._folder.tls, aggregator, certificate):
             raise PolicyError(
                 "this certificate was renewed, or withdrawn: ask the authority's operator for the newest"
@@ -245,18 +245,18 @@ class AuthorityService:
             return session.most_body_bytes
 
     def begin_session(self, message: Message, aggregator: str) -> Message:
-        """Begin the session that a request asks for, unless it was; return its public set-up, signed."""
+        """Begin the session of a request, unless it was begun; return its public set-up, signed."""
         request = SessionRequest.from_message(message, self.policy.check_plan)
         session_id = request.id  # once: it is a digest of the whole model
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         with self._place(session_id) as place, place.lock:
             if place.session is None and not folder.is_begun:
                 self.policy.check_method(request.method)
-                # Those that are being made are counted too.
+                # Sessions that are being made count as well.
                 if len(os.listdir(self._folder.sessions)) >= self.policy.most_sessions:
                     raise PolicyError(
-                        f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its "
-                        "operator"
+                        f"this authority has begun {self.policy.most_sessions:,} sessions, which is its "
+                        "limit: ask its operator"
                     )
                 method, plan = request.method, request.method.plan
                 purposes = method.purposes.values()
@@ -278,7 +278,7 @@ class AuthorityService:
     def offer(self, message: Message, aggregator: str) -> Message:
         """Return keys for one session of this aggregator in which other authorities have to answer, too."""
         if message:
-            raise ParameterError("who asks for an offer says nothing else")
+            raise ParameterError("a request for an offer must have no parts")
         made = AuthoritySecrets()
         with self._lock:
             own = self._offered[aggregator]
@@ -289,9 +289,9 @@ class AuthorityService:
         return Message({"verifying key": offered.verifying_key, "enrolment key": offered.enrolment_key})
 
     def _taken(self, aggregator: str, group: AuthorityGroup) -> JointKeys:
-        """Take out the keys offered for a group: whatever comes of it, nothing else is begun with them.
+        """Take out the keys that were offered for a group, so that no other session begins with them.
 
-        Raises ParameterError for a group that clients could seal nothing to.
+        Raises ParameterError for a group with a key that clients cannot seal to.
         """
         for member in group.members:
             member.seal(bytes(SECRET_BYTES), b"")
@@ -300,16 +300,16 @@ class AuthorityService:
             owned = [member for member in group.members if member in held]
             if len(owned) != 1:
                 raise PolicyError(
-                    "of these keys not one, and one alone, was offered here, or not since this authority was "
-                    "started: have every authority make a new offer, and begin the session with those"
+                    "this authority has not offered exactly one of these keys since it was started: have "
+                    "every authority make a new offer, and begin the session with the new keys"
                 )
             return held.pop(owned[0]), group
 
     @contextlib.contextmanager
     def session(self, session_id: bytes, aggregator: str) -> Iterator[ServedSession]:
-        """Use a session of an aggregator, opened where it is not.
+        """Use a session of an aggregator; it is opened if it is not open.
 
-        Raises PolicyError for another's or an ended one.
+        Raises PolicyError for another aggregator's session, and for an ended one.
         """
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         folder.check_running()
@@ -337,7 +337,7 @@ class AuthorityService:
                 self._close_some()
 
     def _close_some(self) -> None:
-        """Close the longest unasked sessions until few are open, with no more values than one may have."""
+        """Close the longest unused sessions until few are open, with no more values than one may have."""
         values = sum(
             place.session.facts.values for place in self._places.values() if place.session is not None
         )

@@ -169,7 +169,7 @@ def _attack(
     if not is_stdout(json_file):
         _print_audit(result)
     if stopped is not None:
-        how = "" if config.folder is None else "; the same command with --resume resumes from the folder"
+        how = "" if config.folder is None else "; the same command with --resume continues from the folder"
         raise KeyboardInterrupt(f"{stopped}: what was attacked by then is kept{how}") from stopped
     if all(cell.status in NOT_TRIED for cell in result.cells):
         raise ShieldError(f"nothing was attacked: {(*result.notes, result.cells[0].reason)[0]}")

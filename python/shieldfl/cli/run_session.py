@@ -107,7 +107,7 @@ class Session:
         where = f"{ended.result.interrupted}{f', with seed {seed}' if self.seeds else ''}"
         kept, checkpoint = self._kept(runs), runner.config_of_seed(self.config, seed, seeds).checkpoint
         if checkpoint is not None and RunFolder(Path(checkpoint)).is_begun:
-            kept += "; the same command with --resume resumes from the checkpoint"
+            kept += "; the same command with --resume continues from the checkpoint"
         raise _ended_by(error, where, kept) from error
 
     def _hand_over(self, done: ComparedRuns, whole: int | None = None) -> None:

@@ -95,7 +95,7 @@ PAPER = '[[paper]]\nsource = "a table"\nmethod = "fedavg"\nfigure = "accuracy"\n
         (LEAST + PAPER.replace("accuracy", "speed"), "figure must be one of accuracy, .* not 'speed'"),
         (
             LEAST + PAPER.replace("0.5", "[1, 2, 3]"),
-            "value must be a list of 1 to 2 of which each is a number, not",
+            "value must be a list of length 1 to 2 in which each item is a number, not",
         ),
         (LEAST + PAPER.replace("0.5", "[2, 1]"), "smaller one first"),
         (LEAST + PAPER.replace("0.5", "nan"), "a number, not nan"),
