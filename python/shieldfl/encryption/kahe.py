@@ -95,8 +95,8 @@ class Parameters(RingParameters["PublicKey"]):
             f"but for a chance of 2^-{self.failure_bits:.0f} for each coefficient",
             f"  attacks     at least 2^{standard} by the standard's cost model, 2^{core_svp} by core-SVP, "
             f"2^{quantum} by that on a quantum computer",
-            "  rests on    hint-RLWE with public widths (docs/explanation/kahe.md): our argument, which awaits outside "
-            "review;",
+            "  rests on    hint-RLWE with public widths (docs/explanation/kahe.md): our argument, which "
+            "awaits outside review;",
             "              at least two honest clients in every sum",
             key=self._describe_ring(),
         )

@@ -67,7 +67,8 @@ class Parameters(SchemeParameters["PublicKey"]):
             f"one-time pads, {self.security_bits}-bit keys of ChaCha20",
             f"  authority   {self.pad_bytes} bytes of key stream for each client and value, and an answer as "
             "long as the total;",
-            "              for many values kahe is cheaper there: docs/explanation/pads.md says from how many on",
+            "              for many values kahe is cheaper there: docs/explanation/pads.md says from how "
+            "many on",
             "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two "
             "honest clients in every sum",
         )

@@ -70,7 +70,8 @@ class Parameters(SchemeParameters["PublicKey"]):
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
     max_weight : the largest integer weight that an aggregator may give a batch, up to 2**20. Keep it small:
-        weights that differ much let one sum tell single updates apart (docs/explanation/dishonest-parties.md).
+        weights that differ much let one sum tell single updates apart
+        (docs/explanation/dishonest-parties.md).
     randomizer : "short-exponent" hides a plaintext with a power of one base, which a table makes quick
         (Damgard, Jurik and Nielsen 2010); "classical" with r**n (Paillier 1999).
 

@@ -208,8 +208,8 @@ class SchemeTotal(_Ciphertext):
     def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
         """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame and of ``beside``.
 
-        docs/reference/wire-format.md defines it. It does not depend on ``threads``, None for as many as the work is
-        worth. The frame is hashed once: an opener needs this for its request, and for the core.
+        docs/reference/wire-format.md defines it. It does not depend on ``threads``, None for as many as the
+        work is worth. The frame is hashed once: an opener needs this for its request, and for the core.
         """
         if self._digest is None:
             self._digest = _core.total_digest(self._frame, as_threads(threads))

@@ -97,9 +97,8 @@ class SelectiveShieldSettings(FixedPoint):
     target_epsilon: Annotated[
         Positive | None,
         about(
-            "Epsilon of the noise of all rounds together, by eq. 22, from which the noise multiplier "
-            "follows: give one of both. It bounds the noise alone. The epsilon that holds is infinite if "
-            "masks depend on the data, or after a sum was opened without noise."
+            "Epsilon of all rounds' noise (eq. 22), instead of the noise multiplier. The epsilon that holds "
+            "is infinite if masks depend on the data, or after a sum was opened without noise."
         ),
     ] = None
     delta: Annotated[Delta, about("Delta of this method's epsilon.")] = 1e-5
@@ -113,9 +112,7 @@ class SelectiveShieldSettings(FixedPoint):
     ] = "clear"
     hide_personalised: Annotated[
         bool,
-        about(
-            "Send noise on personalised positions, to hide which they are. It needs encrypted negotiation and noise."
-        ),
+        about("Hide which positions are personalised. It needs noise and encrypted negotiation."),
     ] = False
     buffers: Annotated[
         Literal["local", "encrypted"],

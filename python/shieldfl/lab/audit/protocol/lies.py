@@ -1,7 +1,8 @@
 """The lies of this package: sums of too few, a second or late sum, invented clients, a tampered ciphertext.
 
-The last one reads CKKS frames and an opened sum by docs/reference/wire-format.md and docs/explanation/packings.md. It
-uses only numbers that the attacker has: frames that it recorded or made itself, and the opened sum.
+The last one reads CKKS frames and an opened sum by docs/reference/wire-format.md and
+docs/explanation/packings.md. It uses only numbers that the attacker has: frames that it recorded or made
+itself, and the opened sum.
 """
 
 from __future__ import annotations
