@@ -19,7 +19,8 @@ namespace shieldfl::ckks {
 namespace {
 
 // Whether slots can be the sums of `clients` values in range. Flooding gives a slot a standard deviation of a
-// sixteenth of a unit in the last place at most (docs/reference/packings-reference.md): a whole one is never it.
+// sixteenth of a unit in the last place at most (docs/reference/packings-reference.md): a whole one is never
+// it.
 bool are_sums(const ParameterFacts& facts, std::uint64_t clients, std::span<const double> slots) {
   const double unit = facts.fixed_point().to_real(1);
   const double limit = unit * (static_cast<double>(clients) * static_cast<double>(facts.max_magnitude()) + 1);

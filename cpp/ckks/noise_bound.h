@@ -1,4 +1,5 @@
-// How large the error of a sum of ciphertexts can get. docs/reference/packings-reference.md derives the formulas.
+// How large the error of a sum of ciphertexts can get. docs/reference/packings-reference.md derives the
+// formulas.
 #pragma once
 
 #include <cstddef>

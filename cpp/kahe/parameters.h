@@ -1,5 +1,5 @@
-// What everybody in a session agrees on: ranges, ring, fields. docs/explanation/kahe-proofs.md has the argument for its
-// security.
+// What everybody in a session agrees on: ranges, ring, fields. docs/explanation/kahe-proofs.md has the
+// argument for its security.
 #pragma once
 
 #include <cstddef>

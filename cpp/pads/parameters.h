@@ -1,5 +1,5 @@
-// What everybody in a session agrees on: ranges of values, and room for their sums. docs/explanation/pads.md has the
-// argument for its security.
+// What everybody in a session agrees on: ranges of values, and room for their sums. docs/explanation/pads.md
+// has the argument for its security.
 #pragma once
 
 #include <cstddef>

@@ -51,10 +51,10 @@ class ComparedMethods(Settings):
     sum_noise: Annotated[
         Positive | None,
         about(
-            "Noise multiplier of encrypted sums, for all methods; selective-shield takes none. Every client "
-            "adds a share of the noise before it encrypts. The shares of the fewest honest clients "
-            "(min_clients less colluders) together have this standard deviation, divided by the "
-            "method's clip norm. For one method alone: --set METHOD.sum_noise_multiplier=Z.",
+            "Noise multiplier z of encrypted sums, for all methods. Each client adds a share before it "
+            "encrypts. The shares of the fewest honest clients (min_clients less colluders) together "
+            "have the standard deviation z x clip norm. A method without such noise, as fedavg or "
+            "selective-shield, is an error. For one method: --set METHOD.sum_noise_multiplier=Z.",
         ),
     ] = None
     seeds: Annotated[
@@ -82,8 +82,8 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder for a report: index.html, result.json, tables and plots. With --seeds: rounds.csv, "
-        "runs.json and a report of each seed in seed-N.",
+        help="Folder for a report: index.html, result.json, tables and plots. With --seeds: rounds.csv and "
+        "runs.json instead, and such a report of each seed in seed-N.",
         file_okay=False,
         rich_help_panel="Output",
     ),
@@ -93,7 +93,7 @@ Report = Annotated[
 @with_options(
     (ComparedMethods, ""),
     (RunConfig, "Run"),
-    (SelectiveShieldSettings, "SelectiveShield alone"),
+    (SelectiveShieldSettings, "SelectiveShield, without effect on other methods"),
     without=("encryption",),  # --scheme is for all methods
 )
 @interruptible()
@@ -121,7 +121,7 @@ def run(
         typer.Option(
             "--all-figures",
             help="Print every figure and note. Default: the figures that methods are compared by. Files "
-            "always contain all.",
+            "always contain all. Not with --seeds.",
             rich_help_panel="Output",
         ),
     ] = False,

@@ -46,7 +46,7 @@ class FixedPoint(Settings):
         Meta(ge=0, le=40),
         about(
             "Extra range, in bits, of buffers such as BatchNorm's statistics. Each bit doubles the largest "
-            "change in a round, and the rounding step. No learning rate bounds changes of buffers."
+            "change in a round, and the rounding step. For runs that encrypt buffers."
         ),
     ] = 4
     """The default allows a change up to 128; half a step is less than BatchNorm adds to every variance."""

@@ -54,8 +54,8 @@ class RunConfig(TrainingSettings):
         str | None,
         _data(
             "Synthetic data for methods that train on some: a NumPy archive (.npz) with the arrays "
-            "features (float32, shaped as the data set's samples) and labels (integers). Data in this file "
-            "spend no epsilon. Default: data made from the real ones, which spend epsilon.",
+            "features (float32, shaped and normalised as the data set's) and labels (integers). They spend "
+            "no epsilon. Default: data made from the real ones, which spend epsilon.",
             metavar="FILE",
             beside_file=True,
         ),
@@ -72,8 +72,8 @@ class RunConfig(TrainingSettings):
     classes_per_client: Annotated[
         Count | None,
         _data(
-            "Most classes of one client, instead of --alpha. Clients form groups; each group has "
-            "consecutive classes of its own, which its clients share."
+            "Most classes of one client, instead of --alpha. Each group of clients has consecutive classes "
+            "of its own, and each of its clients has samples of all of them."
         ),
     ] = None
     sample_rate: Annotated[
@@ -105,8 +105,8 @@ class RunConfig(TrainingSettings):
         Literal["authority", "clients", "aggregator"] | None,
         _federation(
             "Who opens sums: authority (the key authority), clients (each client) or aggregator. The "
-            "last two need the scheme kahe or pads, and a method that allows it. Default: clients under "
-            "kahe and pads, else authority."
+            "last two need the scheme kahe or pads, and a method that allows it. Default: clients where "
+            "both allow it, else authority."
         ),
     ] = None
     weighting: Annotated[

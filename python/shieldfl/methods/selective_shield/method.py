@@ -66,7 +66,7 @@ class SelectiveShieldSettings(FixedPoint):
     consensus: Annotated[
         Share,
         about(
-            "Share of clients that must select a position to encrypt it (eq. 16); 1 is the intersection.",
+            "Share of a round's clients that must select a position to encrypt it (eq. 16); 1 is all.",
             symbol="rho",
             options=("--rho", "--consensus"),
         ),
@@ -108,7 +108,10 @@ class SelectiveShieldSettings(FixedPoint):
     ] = "contributors"
     negotiation: Annotated[
         Literal["clear", "encrypted"],
-        about("clear: the aggregator sees every mask, as in the paper. encrypted: the opener sees tallies."),
+        about(
+            "clear: the aggregator sees every mask, as in the paper. encrypted: the opener sees tallies, and "
+            "the aggregator each mask outside the encrypted zone, unless personalised positions are hidden."
+        ),
     ] = "clear"
     hide_personalised: Annotated[
         bool,
@@ -135,17 +138,13 @@ class SelectiveShieldSettings(FixedPoint):
         if self.target_epsilon is not None and self.noise_multiplier != 0.0:
             raise ParameterError("give noise_multiplier or target_epsilon, not both")
         if self.has_discrete_noise and self.noise_multiplier < _LEAST_DISCRETE_MULTIPLIER:
-            raise ParameterError(
-                "noise_multiplier (sigma) must be at least 2^-29 for discrete-gaussian noise"
-            )
+            raise ParameterError("noise_multiplier must be at least 2^-29 for discrete-gaussian noise")
         if self.hide_personalised and self.negotiation != "encrypted":
             raise ParameterError(
                 "hide_personalised needs encrypted negotiation: in a clear one the aggregator sees the masks"
             )
         if self.hide_personalised and self.noise_multiplier == 0.0 and self.target_epsilon is None:
-            raise ParameterError(
-                "hide_personalised needs noise: without it the hidden positions would be zeros"
-            )
+            raise ParameterError("hide_personalised needs noise: else hidden positions would be zeros")
 
     @property
     def has_discrete_noise(self) -> bool:
