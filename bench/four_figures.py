@@ -49,7 +49,7 @@ HEADS = "| protection | ns a value | bytes a value | test accuracy, % | what the
 SERVER_READS = {
     "plain copy": "every update",
     "Flower SecAgg+": "no single update",
-    "TenSEAL 8192": "no single update",
+    "TenSEAL 4096": "no single update",
     "shieldfl `kahe`": "no single update",
 }
 LARGEST_ERROR = 2.0**-17  # of a mean: two steps of SecAgg+'s default ranges, the coarsest
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     dataset = "mnist" if "SHIELDFL_DATA" in os.environ and not options.quick else "digits"
     data, machine, most = load_dataset(dataset), describe_machine(), effort.baseline_values
-    plain, tenseal = others.plain_copy(), others.tenseal_baselines(1, most)[0]
+    plain, tenseal = others.plain_copy(), others.tenseal_baselines(1, most)[1]
     schemes = [plain, others.flower_baselines(most)[0], tenseal, own_schemes("kahe", 1)[0]]
     figures = measure(schemes, select(values, 1.0), effort)
     averages: list[Average] = [partial(mean_of_frames, plain), mean_of_secagg_plus]

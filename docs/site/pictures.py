@@ -1,6 +1,6 @@
 """Draws four pictures of docs/images from tables of pages and from an example: ``python docs/site/pictures.py``.
 
-A figure or a word stands in the table alone, so a changed table redraws its picture. Each picture has its colours
+Figures stand in tables alone, so a changed table redraws its picture. Each picture has its colours
 twice, for light pages and for dark ones.
 """
 
@@ -220,7 +220,7 @@ SERIES = {
     "dp-fedavg": ("local", "each client adds noise for itself alone"),
 }
 # The page's first paragraphs have all of the claim.
-CLAIM = ("ε: one client zeroed out, δ = 1e-5,", "against all who see every model")
+CLAIM = ("ε: one client zeroed out, δ = 1e-5;", "against whom: see the text below")
 
 
 def mark(x: float, y: float, kind: str) -> str:

@@ -131,7 +131,7 @@ def run(
             "--audit",
             help="After the run, attack what each method's aggregator receives, with iLRG (a count of "
             "labels). The attack uses separate federations of 4 clients with 8 samples and one step, "
-            "the case that leaks most. Not with --seeds or --task. shieldfl audit has more attacks.",
+            "a case that leaks much. Not with --seeds or --task. shieldfl audit has more attacks.",
             rich_help_panel="Output",
         ),
     ] = False,

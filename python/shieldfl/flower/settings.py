@@ -58,7 +58,7 @@ class FederationSettings(Settings):
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(
-            "Largest number of samples of a client. Each doubling takes another bit for each value. "
+            "Largest number of samples of a client. A larger value leaves fewer bits for precision. "
             "Default: the largest that a client states."
         ),
     ] = None

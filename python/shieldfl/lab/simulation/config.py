@@ -122,8 +122,8 @@ class RunConfig(TrainingSettings):
     seed: Annotated[
         Seed,
         _data(
-            "Seed of partition, initial model and training. Keys, privacy noise and DP-SGD's batches are "
-            "not seeded: they differ in every run.",
+            "Seed of partition, initial model and training. Keys of key authorities, privacy noise and "
+            "DP-SGD's batches differ in every run.",
             beside_file=True,
         ),
     ] = 0

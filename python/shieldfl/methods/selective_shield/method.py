@@ -115,7 +115,7 @@ class SelectiveShieldSettings(FixedPoint):
     ] = "clear"
     hide_personalised: Annotated[
         bool,
-        about("Hide which positions are personalised. It needs noise and encrypted negotiation."),
+        about("Send noise on personalised positions too. It needs noise and encrypted negotiation."),
     ] = False
     buffers: Annotated[
         Literal["local", "encrypted"],
