@@ -19,7 +19,7 @@ from shieldfl.methods.encrypted_update import SCORES, UPDATE, AgreedShare
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
 from shieldfl.methods.fedavg import BY_DP_SGD, DpSgdAveraging, MaxGradNorm, SampleDelta
 from shieldfl.methods.masked_average.method import MaskedAverage
-from shieldfl.methods.noised_sums import SumNoiseOption
+from shieldfl.methods.noised_sums import OF_NOISY_SUMS, SumNoiseOption
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.rounds.method import Method, NamedMethod
 from shieldfl.rounds.plan import FederationPlan, SyntheticDemand
@@ -113,7 +113,7 @@ def _state_rounds(
 
 _WITH_NOISY_SUMS = PrivacyReading(
     "sample",
-    "all but authority and aggregator together",
+    OF_NOISY_SUMS.adversary,
     BY_DP_SGD.neighbours,
     "ε is for one sample of one client, the largest of all clients. Of rounds that encrypt it is of what "
     "opened sums, and with them the global model, tell: each has the noise of all its clients, and is "

@@ -241,7 +241,8 @@ class DpFedAvg(FedAvg):
         "everybody else",
         "all updates of a client are zeroed out, K stays",
         "ε is against the aggregator, which sees every update with its own noise of σ; the figure with σ·√K "
-        "is against who sees models alone, if the stated number K of participants was true",
+        "is against who sees models alone, if the stated number K of participants was true; the noise is "
+        "drawn in floating point, which the proof leaves out",
     )
     aggregator_sees = "every client's update, clipped and noised"
 
@@ -272,7 +273,8 @@ BY_DP_SGD = PrivacyReading(
     "everybody else",
     "what a sample contributes is zeroed out, numbers of samples stay",
     "ε is for one sample of one client, by DP-SGD, the largest of all clients; its sampling of batches "
-    "counts, since nobody but the client knows who is in them",
+    "counts, since nobody but the client knows who is in them; the noise is drawn in floating point, which "
+    "the proof leaves out",
 )
 
 

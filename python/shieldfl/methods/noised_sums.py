@@ -24,7 +24,7 @@ from shieldfl.settings import Delta, NotNegative, Positive, about
 
 OF_NOISY_SUMS = PrivacyReading(
     "client",
-    "all but authority and aggregator together",
+    "key authority or aggregator, not both, with at most the stated colluders",
     "all updates of a client are zeroed out, K stays",
     "ε is of what opened sums, and with them the global model, tell: each has the noise of all its clients, "
     "and is charged that of min_clients, less those that may collude. Single updates are hidden by "

@@ -147,7 +147,7 @@ def test_noise_on_sums_of_other_methods_is_read_as_what_it_is_of():
         assert method.notes[0] == method_class(method.method).reading_with(entry).meaning
         assert "opened sums, and with them the global model, tell" in method.notes[0]
         assert method.privacy_unit == ("sample" if method.method.startswith("alt-fl") else "client")
-        assert method.privacy_adversary == "all but authority and aggregator together"
+        assert method.privacy_adversary.endswith("not both, with at most the stated colluders")
         assert math.isfinite(method.last.epsilon)
         assert method.last.epsilon == method.last.epsilon_of_noise > 0.0
         assert not any(note.startswith("ε is ∞") for note in method.notes)

@@ -142,12 +142,7 @@ _FIGURES = {
         _Figure("hidden from the aggregator", "hidden_share", "hidden_share"),
         _Figure("ε", "epsilon", "last.epsilon", epsilon_text),
         _Figure("privacy unit", "privacy_unit", "privacy_unit"),
-        _Figure(
-            "against",
-            "privacy_adversary",
-            "privacy_adversary",
-            lambda one: one.partition(",")[0],
-        ),
+        _Figure("against", "privacy_adversary", "privacy_adversary"),
         _Figure("of the noise alone", "epsilon_of_noise", "last.epsilon_of_noise", epsilon_text),
         _Figure(
             "noise of σ·√K, if K was true", "epsilon_if_participants_true", _second_epsilon, epsilon_text
@@ -204,7 +199,7 @@ def _hidden_text(method: MethodResult) -> str:
     if share == 0.0:
         return "nothing"
     # A share that is not all must not be rounded to all.
-    readable = ", ".join(method.readable_parts)
+    readable = ", ".join((*method.readable_parts, *["sums"] * (method.opened_by == "aggregator")))
     if share == 1.0:
         return f"all but {readable}" if readable else "all"
     shown = share_text(share) if share < 0.9999 else ">99.99 %"
@@ -255,7 +250,7 @@ def footnotes(result: RunResult) -> list[tuple[str, str]]:
     for method in result.methods:
         parts = []
         if math.isfinite(method.last.epsilon) and method.privacy_unit:
-            whom = (method.privacy_adversary or "an adversary that its page names").partition(",")[0]
+            whom = method.privacy_adversary or "an adversary that its page names"
             parts.append(
                 f"ε of {epsilon_text(method.last.epsilon)} at δ = {method.delta:g} protects a "
                 f"{method.privacy_unit} in all rounds together, against {whom}"

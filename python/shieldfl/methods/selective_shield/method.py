@@ -602,7 +602,7 @@ class SelectiveShield(Method):
         "data and are readable, and from the first noised upload on that depends on an encrypted zone opened "
         "without noise. Of the noise alone there are two figures: charged is that of σ; that of σ·√K, which "
         "clients add, holds only if the stated number K of participants was true; what opened sums, and with "
-        "them the global model, tell is not counted",
+        "them the global model, tell is not counted; nor is the floating point of gaussian noise",
     )
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 

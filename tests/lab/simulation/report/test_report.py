@@ -203,14 +203,12 @@ def test_summary_compares_with_the_first_method() -> None:
     assert personalised.cells == ("83.33 %", "80.00 %")
     hidden, stated, unit, against, alone, second, delta = sections["Privacy, all rounds"]
     assert hidden.label == "hidden from the aggregator"
-    assert unit.cells == ("–", "client")
-    assert against.cells == ("–", "the aggregator")
-    assert stated.cells == ("∞", "7.5")
-    assert alone.cells == ("–", "7.5")
+    assert against.cells == ("–", "the aggregator, which sees no model")
+    assert (stated.cells, alone.cells) == (("∞", "7.5"), ("–", "7.5"))
     assert second.cells == ("–", "2.25")
     assert "if K was true" in second.label
     assert len(summarise(run_of("fedavg"))[-1].rows) == 6  # without a second one, where no method has any
-    assert delta.cells == ("–", "1e-05")
+    assert (unit.cells, delta.cells) == (("–", "client"), ("–", "1e-05"))
     times = {row.label: row.cells for row in sections["Seconds a round, sum over clients"]}
     assert set(STAGES) < set(times)
     assert times["train"] == ("375 ms", "375 ms")  # the median of both: they train alike
@@ -239,8 +237,7 @@ def test_headline(alpha: float, words: str) -> None:
         ({"encrypted": 0.999999, "clear": 0.000001}, [], ">99.99 %"),
         ({"noise": 1.0}, [], "nothing"),
         ({"clear": 1.0}, ["mask"], "nothing"),
-        # Nothing was sent.
-        ({"personalised": 1.0}, [], "–"),
+        ({"personalised": 1.0}, [], "–"),  # nothing was sent
     ],
 )
 def test_what_is_hidden_is_read_off_what_was_sent(shares, parts, text) -> None:
@@ -250,6 +247,8 @@ def test_what_is_hidden_is_read_off_what_was_sent(shares, parts, text) -> None:
     changed = replace(result, methods=[replace(method, rounds=rounds, readable_parts=parts)])
     hidden = summarise(changed)[-1].rows[0]
     assert (hidden.label, hidden.cells) == ("hidden from the aggregator", (text,))
+    opens = replace(changed, methods=[replace(changed.methods[0], opened_by="aggregator")])
+    assert ("sums" in summarise(opens)[-1].rows[0].cells[0]) == (text not in ("nothing", "–"))
 
 
 def test_noise_of_sigma_0_has_no_figure_and_no_page_says_nan(tmp_path: Path) -> None:
