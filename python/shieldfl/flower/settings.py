@@ -174,7 +174,8 @@ class NodeSettings(Settings):
         bool,
         about(
             "Allow this node to send the same update in two runs or rounds, as deterministic training "
-            "produces it. A server that sums it with others in one of them alone then learns the update."
+            "produces it. If all others repeat theirs, and a sum leaves this node out, the server learns "
+            "the update."
         ),
     ] = False
     threads: Annotated[
