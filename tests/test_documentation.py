@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 import struct
 import subprocess
@@ -22,7 +23,6 @@ from shieldfl.methods.registry import BUILT_IN, named_method
 FENCE = re.compile(r"^```(\w*)(?: title=\"[^\"]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """One that runs on its own. Those with a title are a page's files, which its own test runs together."""
-CODE_FOLDERS = ("cpp", "cmake", "docs", "python", "tests")
 
 # fmt: off
 BINDING_NAMES = (
@@ -31,17 +31,16 @@ BINDING_NAMES = (
     "Mask.__invert__", "Mask.__eq__", "negotiate", "Votes", "Votes.add", "Votes.consensus",
     "Votes.counts", "ckks.Parameters", "ckks.Parameters.describe", "ckks.Parameters().bytes_per_value",
     "ckks.Parameters().security_bits", "ckks.Parameters.plan", "ckks.Parameters.fit",
-    "kahe.Parameters.plan", "kahe.Parameters.fit", "kahe.Parameters.describe", "kahe.Parameters().security_bits",
-    "KeyAuthority", "KeyAuthority.open", "KeyAuthority.open_mean",
+    "kahe.Parameters.plan", "kahe.Parameters.fit", "kahe.Parameters.describe",
+    "kahe.Parameters().security_bits", "KeyAuthority", "KeyAuthority.open", "KeyAuthority.open_mean",
     "ckks.Encryptor", "ckks.Encryptor.encrypt", "ckks.CiphertextBatch", "ckks.CiphertextBatch.to_bytes",
     "ckks.CiphertextBatch.from_bytes", "ckks.Aggregator", "ckks.Aggregator.add",
-    "ckks.Aggregator.add_total", "ckks.Aggregator.total", "ckks.Total.clients",
-    "paillier.Parameters", "paillier.Parameters.fit", "paillier.Encryptor", "paillier.Encryptor.encrypt",
-    "paillier.CiphertextBatch",
-    "paillier.Aggregator", "paillier.Aggregator.add", "paillier.Aggregator.total", "paillier.Total.clients",
-    "ShieldError", "ParameterError", "KeyMismatchError",
-    "WireFormatError", "RangeError", "CapacityError", "PolicyError", "DuplicateFrameError",
-    "ConvergenceError", "build_info", "encrypted_mean",
+    "ckks.Aggregator.add_total", "ckks.Aggregator.total", "ckks.Total.clients", "paillier.Parameters",
+    "paillier.Parameters.fit", "paillier.Encryptor", "paillier.Encryptor.encrypt",
+    "paillier.CiphertextBatch", "paillier.Aggregator", "paillier.Aggregator.add",
+    "paillier.Aggregator.total", "paillier.Total.clients", "ShieldError", "ParameterError",
+    "KeyMismatchError", "WireFormatError", "RangeError", "CapacityError", "PolicyError",
+    "DuplicateFrameError", "ConvergenceError", "build_info", "encrypted_mean",
 )
 # fmt: on
 
@@ -52,13 +51,18 @@ def anchors_of(page: Path) -> set[str]:
 
 
 WIRE_FORMAT = "docs/reference/wire-format.md"
-LONG_EXAMPLES = ("docs/explanation/paillier.md-0", "docs/how-to/own-task.md-1")
-"""Of several seconds each."""
+LONG_EXAMPLES = ("docs/explanation/paillier.md-0", "docs/how-to/own-task.md-1")  # several seconds each
 EXAMPLES = [
     pytest.param(code, id=name, marks=pytest.mark.slow if name in LONG_EXAMPLES else ())
     for page in PAGES
     for number, code in enumerate(PROGRAM.findall(text_of(page)))
     for name in (f"{name_of(page)}-{number}",)
+]
+PROMPTED = re.compile(r"^ *-------\n((?: *(?:>>>|\.\.\.) .*\n)+)", re.MULTILINE)
+EXAMPLES += [
+    pytest.param("".join(line.source for line in doctest.DocTestParser().get_examples(found)), id=path.name)
+    for path in sorted((ROOT / "python").rglob("*.py"))
+    for found in PROMPTED.findall(text_of(path))
 ]
 
 
@@ -82,9 +86,8 @@ def test_examples_run_as_written(code, tmp_path, request):
 
 def test_examples_import_what_they_use():
     """What of the package they name as ``sf.NAME`` is there without torch, or an import of theirs brings it."""
-    code = "import shieldfl; print(*dir(shieldfl))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    there = set(done.stdout.split())
+    names = "import shieldfl; print(*dir(shieldfl))"
+    there = set(subprocess.check_output([sys.executable, "-c", names], text=True).split())
     for example in EXAMPLES:
         code = example.values[0]
         named = set(re.findall(r"\bsf\.(\w+)", code))
@@ -115,7 +118,7 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_are_named_exist(page):
-    for path in re.findall(rf"`((?:{'|'.join(CODE_FOLDERS)})/[\w./-]+)`", text_of(page)):
+    for path in re.findall(r"`((?:cpp|cmake|docs|python|tests)/[\w./-]+)`", text_of(page)):
         assert (ROOT / path).exists(), f"{path} does not exist"
 
 

@@ -23,10 +23,15 @@ def markdown_of(docstring: str, owner: str = "") -> str:
     head, *rest = TITLE.split(docstring)
     text = head.rstrip()
     for title, body in zip(rest[::2], rest[1::2], strict=True):
-        text += f"\n\n**{title}**\n\n{_items(body)}"
+        text += f"\n\n**{title}**\n\n{_code(body) if title == 'Example' else _items(body)}"
     text = ROLE.sub(lambda role: _link(role.group(2), bool(role.group(1)), owner), text)
     text = PAGE.sub(r'<a href="../\2.html">\2</a>', text)
     return re.sub(r"::$", ":", text, flags=re.MULTILINE)
+
+
+def _code(body: str) -> str:
+    """Return an example without its prompts, as a block of code."""
+    return "```python\n" + re.sub(r"^(?:>>>|\.\.\.) ?", "", body.strip("\n"), flags=re.MULTILINE) + "\n```"
 
 
 def _items(body: str) -> str:

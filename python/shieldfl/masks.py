@@ -48,6 +48,13 @@ class Mask:
 
     Masks support ``&``, ``|``, ``-`` (difference), ``~`` and ``==``; the operands must have equal sizes
     (ParameterError otherwise).
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> import shieldfl as sf
+    >>> mask = sf.Mask.from_indices([1, 4], 6) | sf.Mask.from_bool(np.arange(6) < 1)
+    >>> assert mask.to_indices().tolist() == [0, 1, 4]
     """
 
     __slots__ = ("bits",)

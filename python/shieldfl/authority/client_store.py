@@ -124,6 +124,21 @@ class ClientStore(Store):
     A session is named by its public key, which the client has pinned. The store holds only secrets, sealed
     under its key. An old copy of the store could make an earlier round's frame again, and open what was
     recorded since: see :class:`~shieldfl.authority.store.Store`.
+
+    Example
+    -------
+    >>> import secrets
+    >>> import numpy as np
+    >>> import shieldfl as sf
+    >>> from shieldfl.authority.client_store import ClientStore
+    >>> authority = sf.KeyAuthority(sf.kahe.Parameters(max_clients=8), min_clients=3)
+    >>> with ClientStore.create("clinic-1.store", secrets.token_bytes(32)) as store:
+    ...     (request,) = store.enrol(authority.public_key, "clinic-1")
+    ...     name = authority.accept(request)
+    ...     store.take_grant(authority.public_key, authority.grant(name))
+    ...     frame = store.encrypt(authority.public_key, np.ones(5), round=1)
+    ...     again = store.encrypt(authority.public_key, np.ones(5), round=1)
+    >>> assert frame == again
     """
 
     _kinds, _of_epoch = ("session", "values"), ("key", "enrolment", "frame")

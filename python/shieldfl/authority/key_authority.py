@@ -100,6 +100,19 @@ class KeyAuthority(TotalOpener[Key]):
     weight_bounds : the smallest and the largest encrypted weight of a client, above 0; by default 1/64 and 1.
         Participants can encrypt any weight, also a negative one. So a mean is given only if weights within
         these bounds can have the total's sum.
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> import shieldfl as sf
+    >>> authority = sf.KeyAuthority(sf.kahe.Parameters(max_clients=8), min_clients=3)
+    >>> keys = [authority.enrol(f"clinic-{number}") for number in range(3)]
+    >>> aggregator = sf.kahe.Aggregator(authority.public_key)
+    >>> for key in keys:
+    ...     aggregator.add(sf.kahe.Encryptor(key).encrypt(np.ones(5), round=1))
+    >>> total = aggregator.total()
+    >>> sums = sf.kahe.open(total, authority.sum_key(total.request()), keys[0])
+    >>> assert np.allclose(sums, 3.0)
     """
 
     @overload

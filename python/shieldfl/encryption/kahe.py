@@ -54,6 +54,12 @@ class Parameters(RingParameters["PublicKey"]):
         2**(sum_bits - 1) or more opens wrongly, and others with it. Weights cannot travel encrypted beside.
 
     Raises ParameterError when a setting is out of range or the ring has no room at 128-bit security.
+
+    Example
+    -------
+    >>> import shieldfl as sf
+    >>> parameters = sf.kahe.Parameters.plan(max_clients=64, count=1_000_000)
+    >>> assert parameters.bytes_per_value < 4.1
     """
 
     _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree", "sum_bits")

@@ -176,6 +176,16 @@ class ModelLayout:
 
     Integers and truth values, such as BatchNorm's count of batches, and modules' extra state that is no array
     stay apart: they are neither encrypted nor changed. A tensor under several names is in it once.
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> import shieldfl as sf
+    >>> from shieldfl.models import ModelLayout
+    >>> state = {"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(2, np.float32)}
+    >>> layout = ModelLayout.of(state)
+    >>> moved = layout.moved(state, np.ones(layout.size))  # by an opened mean, say
+    >>> assert np.array_equal(moved["bias"], np.ones(2))
     """
 
     places: tuple[Place, ...]

@@ -51,6 +51,13 @@ def encrypted_mean(
     updates, other shapes and wrong weights; ArrayTypeError for what is no array of floats; RangeError, which
     names update and array, for a value that is NaN, infinite or too large. PrecisionWarning warns of values
     that round to zero.
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> import shieldfl as sf
+    >>> updates = [{"bias": np.full(4, value)} for value in (0.5, 1.0, 3.0)]
+    >>> assert np.array_equal(sf.encrypted_mean(updates)["bias"], np.full(4, 1.5))
     """
     if not isinstance(updates, Iterable) or isinstance(updates, Mapping):
         raise ParameterError(f"updates must be several in a list, not one {type(updates).__name__}")
