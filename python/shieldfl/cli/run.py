@@ -53,8 +53,8 @@ class ComparedMethods(Settings):
         about(
             "Noise multiplier z of encrypted sums, for all methods. Each client adds a share before it "
             "encrypts. The shares of the fewest honest clients (min_clients less colluders) together "
-            "have the standard deviation z x clip norm. A method without such noise, as fedavg or "
-            "selective-shield, is an error. For one method: --set METHOD.sum_noise_multiplier=Z.",
+            "have the standard deviation z x clip norm. A method without such noise is an error. "
+            "For one method alone: --set METHOD.sum_noise_multiplier=Z.",
         ),
     ] = None
     seeds: Annotated[
