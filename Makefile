@@ -180,8 +180,7 @@ baselines: $(VENV)/installed  ## the full comparison with other libraries, and t
 papers: $(VENV)/installed  ## the papers' tables that two cores can run, beside ours, into docs/explanation/papers; 8 hours by estimate; needs SHIELDFL_DATA
 	$(BIN)/python bench/papers/run.py $(ARGUMENTS)
 
-# From the sources: neither the package nor the network is needed once the tools are there.
-docs: $(VENV)/site  ## the documentation as a site, in build/site
+docs: $(VENV)/installed $(VENV)/site  ## the documentation as a site, in build/site
 	$(BIN)/python docs/site/assemble.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site: build/site/index.html"

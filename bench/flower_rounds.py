@@ -119,7 +119,10 @@ def loopback_table(clients: int = 3, repetitions: int = 3) -> Table:
                 grid = LoopbackGrid(
                     lambda: app,
                     clients,
-                    lambda number: {"shieldfl-store": f"{stores}/{number}"},
+                    lambda number: {
+                        "shieldfl-store": f"{stores}/{number}",
+                        "shieldfl-openers": "aggregator",
+                    },
                     CONFIG | {"hidden": hidden},
                 )
                 return rounds_of(form, grid, arrays, 3, clients, 1.0, time.process_time)

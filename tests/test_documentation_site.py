@@ -33,7 +33,7 @@ def test_every_page_is_in_the_navigation():
     named = re.findall(r"^ +- (?:.+: )?(\S+\.md)$", doc("mkdocs.yml"), re.MULTILINE)
     assemble = loaded("assemble")
     written = {str(place) for place in assemble.pages().values()}
-    written |= {f"api/{page}.md" for page in assemble.REFERENCE}
+    written |= {f"api/{page}.md" for page in (*assemble.REFERENCE, assemble.COMMANDS.stem)}
     assert sorted(named) == sorted(written)
     assert {page.relative_to(ROOT) for page in PAGES} <= assemble.pages().keys()
 

@@ -10,7 +10,9 @@ import ast
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "build" / "docs-source"
@@ -62,6 +64,9 @@ REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "testing": ("shieldfl.testing", {"shieldfl.testing": ()}),
     "errors": ("shieldfl.errors", {"shieldfl.errors": ()}),
 }
+
+
+COMMANDS = Path("api") / "commands.md"
 
 
 def pages() -> dict[Path, Path]:
@@ -154,6 +159,25 @@ def write_reference() -> None:
         write(Path("api") / f"{page}.md", "\n".join(lines))
 
 
+def write_commands() -> None:
+    """Write what every command prints with ``--help``. This alone imports the package."""
+    from typer.main import get_command
+    from typer.testing import CliRunner
+
+    from shieldfl.cli.main import app
+
+    def below(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        yield words
+        for name, one in getattr(command, "commands", {}).items():
+            yield from below(one, (*words, name))
+
+    lines = ["# Options of every command", ""]
+    for words in below(get_command(app), ()):
+        printed = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100", "TERM": "dumb"}).stdout
+        lines += [f"## {' '.join(('shieldfl', *words))}", "", "```text", printed.strip("\n"), "```", ""]
+    write(COMMANDS, "\n".join(lines))
+
+
 def _names_of_package() -> list[str]:
     homes = {}
     for page, (_, modules) in REFERENCE.items():
@@ -178,6 +202,7 @@ def main() -> None:
     for source, place in pages().items():
         site.write_page(source, place)
     write_reference()
+    write_commands()
     shutil.copytree(ASSETS, TARGET / "assets")
 
 
