@@ -327,7 +327,7 @@ class TrainingSettings(Settings):
         Count,
         _training(
             "Samples in a mini-batch. The last batch of an epoch may be smaller. DP-SGD draws batches at "
-            "random, of this size on average."
+            "random, of at most this size on average."
         ),
     ] = 32
     learning_rate: Annotated[Positive, _training("Learning rate of SGD.")] = 0.01

@@ -54,7 +54,8 @@ class ComparedMethods(Settings):
             "Noise multiplier z of encrypted sums, for all methods. Each client adds a share before it "
             "encrypts. The shares of the fewest honest clients (min_clients less colluders) together "
             "have the standard deviation z x clip norm. A method without such noise is an error. "
-            "For one method alone: --set METHOD.sum_noise_multiplier=Z.",
+            "Default: each method's own. For "
+            "one method alone: --set METHOD.sum_noise_multiplier=Z, or ddp-fedavg.noise_multiplier=Z.",
         ),
     ] = None
     seeds: Annotated[
@@ -82,8 +83,8 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder for a report: index.html, result.json, tables and plots. With --seeds: rounds.csv and "
-        "runs.json instead, and such a report of each seed in seed-N.",
+        help="Folder for a report: index.html, result.json, tables and plots. With --seeds each seed's report "
+        "is in seed-N, and the folder itself has only rounds.csv and runs.json.",
         file_okay=False,
         rich_help_panel="Output",
     ),

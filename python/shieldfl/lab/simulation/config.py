@@ -98,15 +98,15 @@ class RunConfig(TrainingSettings):
         float,
         Meta(ge=0.0, lt=1.0),
         _federation(
-            "Probability that a client drops out of a round at a random step. Its work in that round is lost."
+            "Probability that a client drops out of a round at a random step. Its update is in no sum then."
         ),
     ] = 0.0
     opener: Annotated[
         Literal["authority", "clients", "aggregator"] | None,
         _federation(
             "Who opens sums: authority (the key authority), clients (each client) or aggregator. The "
-            "last two need the scheme kahe or pads, and a method that allows it. Default: clients where "
-            "both allow it, else authority."
+            "last two need the scheme kahe or pads, and a method that allows it; any other method is an "
+            "error. Default: clients where both allow it, else authority."
         ),
     ] = None
     weighting: Annotated[
