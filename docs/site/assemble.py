@@ -164,7 +164,7 @@ def write_commands() -> None:
     from typer.main import get_command
     from typer.testing import CliRunner
 
-    from shieldfl.cli.main import app
+    from shieldfl.cli.app import app
 
     def below(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield words
