@@ -15,7 +15,7 @@ import griffe
 TITLE = re.compile(r"(?:^|\n)([A-Z][A-Za-z ]+)\n-{4,}\n")
 ITEM = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*) :\s+", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod|data|attr|exc|obj):`(~?)([\w.]+)`")
-PAGE = re.compile(r"(?<![\w/])(`{0,2})docs/([\w/-]+)\.md\1")
+PAGE = re.compile(r"(?<![\w/])(`{0,2})docs/((?:[\w-]+/)*([\w-]+))\.md\1")
 
 
 def markdown_of(docstring: str, owner: str = "") -> str:
@@ -25,7 +25,7 @@ def markdown_of(docstring: str, owner: str = "") -> str:
     for title, body in zip(rest[::2], rest[1::2], strict=True):
         text += f"\n\n**{title}**\n\n{_code(body) if title == 'Example' else _items(body)}"
     text = ROLE.sub(lambda role: _link(role.group(2), bool(role.group(1)), owner), text)
-    text = PAGE.sub(r'<a href="../\2.html">\2</a>', text)
+    text = PAGE.sub(r'<a href="../\2.html">\3</a>', text)
     return re.sub(r"::$", ":", text, flags=re.MULTILINE)
 
 
