@@ -83,8 +83,8 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder for a report: index.html, result.json, tables and plots. With --seeds each seed's report "
-        "is in seed-N, and the folder itself has only rounds.csv and runs.json.",
+        help="Folder for a report: index.html, result.json, tables and plots. With --seeds each seed's "
+        "report is in seed-N, and the folder itself has only rounds.csv and runs.json.",
         file_okay=False,
         rich_help_panel="Output",
     ),
