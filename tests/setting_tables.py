@@ -39,7 +39,8 @@ def table_of(settings: Any) -> str:
     rows = list(rows_of(settings))
     for name in ("full-he", "dp-sgd"):
         common = named_method(name).settings
-        same = [row for row in rows if row in rows_of(common)]
+        there = set(rows_of(common))
+        same = [row for row in rows if row in there]
         if settings is not common and len(same) > 1:
             names, link = ", ".join(row[0] for row in same), f"[as in `{name}`]({name}.md#settings)"
             rows = [row for row in rows if row not in same] + [(names, link, "", "")]

@@ -205,12 +205,11 @@ def test_what_cannot_be_encrypted_moves_nothing(store):
     wrong[3] = np.nan
     with pytest.raises(RangeError):
         store.encrypt(PUBLIC_KEY, wrong, round=4)
-    with pytest.raises(ParameterError):
-        store.encrypt(PUBLIC_KEY, update(), sf.Mask.full(SIZE + 1), round=4)
+    with pytest.raises(ParameterError, match="expected a PublicKey of a session, got PublicKey of ckks"):
+        store.enrol(sf.KeyAuthority(sf.ckks.Parameters()).public_key, 0)
     for options in (
-        {"round": -1},
-        {"round": 1.5},
-        {"round": 2**63},
+        {"round": 4, "mask": sf.Mask.full(SIZE + 1)},
+        *({"round": wrong} for wrong in (-1, 1.5, 2**63)),
         {"round": 1, "weight": "text"},
         {"round": 1, "mask": 5},
         {"round": 1, "clip": "text"},

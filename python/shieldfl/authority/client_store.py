@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import secrets
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,14 +28,11 @@ from shieldfl.authority.store import (
     refuse_altered,
 )
 from shieldfl.encryption.enrolment import (
-    SECRET_BYTES,
     Answers,
     ClientKey,
     Identity,
-    grant_key,
     open_answered,
     read_grant,
-    sealed_request,
 )
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
@@ -161,20 +157,8 @@ class ClientStore(Store):
         Raises PolicyError if the session has or had a key here; KeyMismatchError for an identity that is not
         the session's; ParameterError.
         """
-        if identity is not None:
-            public_key = public_key.with_identity(identity)
-        session, authorities = public_key.id, public_key.authorities
-        drawn = bytearray(secrets.token_bytes(SECRET_BYTES * len(authorities)))
-        shared = [bytes(drawn[start : start + SECRET_BYTES]) for start in range(0, len(drawn), SECRET_BYTES)]
-        try:
-            key = ClientKey.of_secret(public_key, client, drawn)
-        finally:
-            drawn[:] = bytes(len(drawn))
-        requests = [
-            sealed_request(authority, session, client, secret)
-            for authority, secret in zip(authorities, shared, strict=True)
-        ]
-        granted = [(grant_key(secret, session), b"") for secret in shared]
+        key, requests = ClientKey.requests(public_key, client, identity)
+        session, granted = key.public_key.id, [(reads_grants, b"") for reads_grants in key._grant_keys]
         with self._transaction() as change:
             if _was_enrolled(change, session):
                 number = _read_key(change, session).client

@@ -54,8 +54,8 @@ class ComparedMethods(Settings):
             "Noise multiplier z of encrypted sums, for all methods. Each client adds a share before it "
             "encrypts. The shares of the fewest honest clients (min_clients less colluders) together "
             "have the standard deviation z x clip norm. A method without such noise is an error. "
-            "Default: each method's own. For "
-            "one method alone: --set METHOD.sum_noise_multiplier=Z, or ddp-fedavg.noise_multiplier=Z.",
+            "Default: each method's own. For one method alone: --set METHOD.sum_noise_multiplier=Z, or "
+            "ddp-fedavg.noise_multiplier=Z.",
         ),
     ] = None
     seeds: Annotated[

@@ -199,7 +199,8 @@ def _hidden_text(method: MethodResult) -> str:
     if share == 0.0:
         return "nothing"
     # A share that is not all must not be rounded to all.
-    readable = ", ".join((*method.readable_parts, *["sums"] * (method.opened_by == "aggregator")))
+    sums = ("sums",) if method.opened_by == "aggregator" else ()
+    readable = ", ".join((*method.readable_parts, *sums))
     if share == 1.0:
         return f"all but {readable}" if readable else "all"
     shown = share_text(share) if share < 0.9999 else ">99.99 %"
