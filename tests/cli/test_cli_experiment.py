@@ -94,6 +94,15 @@ def test_where_and_how_it_runs_may_be_said_beside_the_file(small: Path) -> None:
     assert len(read["methods"][0]["rounds"]) == 1
 
 
+def test_a_folder_beside_the_file_has_the_checkpoint_too(small: Path, tmp_path: Path) -> None:
+    of_file, of_command = tmp_path / "of-file", tmp_path / "of-command"
+    small.write_text(SMALL.replace("threads = 1", f'threads = 1\nfolder = "{of_file}"'))
+    result = invoke("run", "--experiment", small, "--rounds", 1, "--folder", of_command)
+    assert result.exit_code == 0, result.output
+    assert (of_command / "checkpoint" / "key").exists()
+    assert not of_file.exists()
+
+
 @pytest.mark.parametrize(
     "arguments", ["--method fedavg", "--clients 3", "--alpha iid", "--tau 0.1", "--set full-he.key_bits=2048"]
 )

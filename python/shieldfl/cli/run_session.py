@@ -105,8 +105,9 @@ class Session:
             raise error
         seed = seeds[len(ended.earlier)]
         where = f"{ended.result.interrupted}{f', with seed {seed}' if self.seeds else ''}"
-        kept, checkpoint = self._kept(runs), runner.config_of_seed(self.config, seed, seeds).checkpoint
-        if checkpoint is not None and RunFolder(Path(checkpoint)).is_begun:
+        kept = self._kept(runs)
+        checkpoint = runner.config_of_seed(self.config, seed, seeds).checkpoint_folder
+        if checkpoint is not None and RunFolder(checkpoint).is_begun:
             kept += "; the same command with --resume continues from the checkpoint"
         raise _ended_by(error, where, kept) from error
 

@@ -202,14 +202,19 @@ class RunConfig(TrainingSettings):
             )
         if self.task is not None and self.model is not None:
             raise ParameterError("a task brings its own model: leave out model")
-        if self.folder is not None and self.checkpoint is None:
-            object.__setattr__(self, "checkpoint", str(Path(self.folder) / "checkpoint"))
         if self.tensorboard and self.folder is None:
             raise ParameterError(
                 "figures for TensorBoard are written to the run's folder: name it (--folder)"
             )
-        if self.resume and self.checkpoint is None:
+        if self.resume and self.checkpoint_folder is None:
             raise ParameterError(
                 "there is nothing to resume from: name the run's folder, or that of its checkpoint, too "
                 "(--folder, --checkpoint)"
             )
+
+    @property
+    def checkpoint_folder(self) -> Path | None:
+        """The checkpoint's folder: by default one in the run's folder. None if neither is given."""
+        if self.checkpoint is not None:
+            return Path(self.checkpoint)
+        return None if self.folder is None else Path(self.folder) / "checkpoint"

@@ -159,11 +159,10 @@ def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunCon
         None if place is None else str(Path(place) / f"seed-{seed}")
         for place in (config.folder, config.checkpoint)
     )
-    if folder is not None and config.checkpoint == str(Path(config.folder or "") / "checkpoint"):
-        checkpoint = str(Path(folder) / "checkpoint")  # in the seed's folder, as in a run of one seed
+    own = replace(config, seed=seed, folder=folder, checkpoint=checkpoint, resume=False)
     # A seed that had not begun when the run was cut off begins now.
-    goes_on = config.resume and checkpoint is not None and RunFolder(Path(checkpoint)).is_begun
-    return replace(config, seed=seed, folder=folder, checkpoint=checkpoint, resume=goes_on)
+    begun = own.checkpoint_folder is not None and RunFolder(own.checkpoint_folder).is_begun
+    return replace(own, resume=config.resume and begun)
 
 
 def _listed(seeds: Any) -> list[Any]:
@@ -212,9 +211,9 @@ class _SeedRun:
 
     def prepare(self, task: Task | None) -> None:
         config = self._config
-        if config.checkpoint is not None:
+        if config.checkpoint_folder is not None:
             require("cryptography")  # else missed when the first round is written down
-            self._checkpoint = Checkpoint(Path(config.checkpoint), resume=config.resume)
+            self._checkpoint = Checkpoint(config.checkpoint_folder, resume=config.resume)
         dealt = (config.clients, config.alpha, config.seed, config.classes_per_client)
         self._task = task
         if task is None:
