@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from encryption.wire_twin import reseal
 from shieldfl.encryption import ckks
-from shieldfl.lab.audit.protocol.lies import BatchFrame
+from shieldfl.lab.audit.protocol.ckks_frames import BatchFrame
 
 
 def with_weight(

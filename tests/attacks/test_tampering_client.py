@@ -15,7 +15,7 @@ from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, every_variant, labelled
 from shieldfl.authority.message import Message
-from shieldfl.lab.audit.protocol.lies import BatchFrame, ask_for_secret, open_batch, secret_from_sum
+from shieldfl.lab.audit.protocol.ckks_frames import BatchFrame, ask_for_secret, open_batch, secret_from_sum
 from shieldfl.rounds.plan import GlobalModel
 
 LOG2_SIZE = 22

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.lab.audit.protocol.lies import (
+from shieldfl.lab.audit.protocol.ckks_frames import (
     drop_low_bits,
     from_digits,
     read_sums,

@@ -14,7 +14,7 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.lab.audit.attack import BUILT_IN, Cell, usable_attacks
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.protocol.lies import resealed
+from shieldfl.lab.audit.protocol.ckks_frames import resealed
 from shieldfl.lab.audit.protocol.protocol_attack import PlayedFederation, ProtocolAttack, share_told
 from shieldfl.lab.audit.session import run_audit
 from shieldfl.lab.audit.views.view import PARTIES, party_named
