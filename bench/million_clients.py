@@ -24,7 +24,7 @@ import numpy as np
 
 from peak_memory import with_extra_peak_bytes
 from shieldfl.authority.authority_secrets import AuthoritySecrets
-from shieldfl.authority.authority_store import AuthorityStore, Keys
+from shieldfl.authority.authority_store import AuthorityStore, StoredKeys
 from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.cli.bench import print_machine
 from shieldfl.cli.console import ResultConsole
@@ -157,7 +157,7 @@ class TimedAuthority(SumKeyAuthority[kahe.PublicKey]):
 
     seconds = 0.0
 
-    def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
+    def _computed(self, asked: Any, frame: bytes, held: StoredKeys) -> bytes:
         begin = time.perf_counter()
         computed = super()._computed(asked, frame, held)
         self.seconds = time.perf_counter() - begin
@@ -174,10 +174,9 @@ def measure_store(clients: int) -> Iterator[Target]:
 
             def enrol() -> None:
                 for first in range(0, clients, MOST_ENROLLED_AT_ONCE):
-                    keys: dict[int, Any] = {}
-                    for client in range(first, min(first + MOST_ENROLLED_AT_ONCE, clients)):
-                        keys.update(authority.shared(client, secrets.token_bytes(32)))
-                    store.enrol(public_key.id, keys)
+                    some = range(first, min(first + MOST_ENROLLED_AT_ONCE, clients))
+                    keys = [authority.shared(client, secrets.token_bytes(32)) for client in some]
+                    store.enrol(public_key.id, StoredKeys.joined(keys))
 
             _, cost = measured(enrol)
             yield at_most(f"store: enrol {clients:,} clients", cost.seconds, None, unit="s", note=cost.note)

@@ -142,30 +142,34 @@ class Session:
 def answers(connection: AuthorityClient, clients: int, sessions: int, rounds: int) -> Iterator[Target]:
     """Yield how many answers a second many sessions get at once, and how long one takes that is alone."""
     running = [Session.begin(connection, clients, rounds) for _ in range(sessions)]
+    rates: list[float] = []
     alone: list[float] = []
     together: list[float] = []
+
+    def timed(session: Session, asked: Message, seconds: list[float]) -> Message:
+        begun = time.perf_counter()
+        given = session.authority.answer("update", asked)
+        seconds.append(time.perf_counter() - begun)
+        return given
+
     with ThreadPoolExecutor(sessions) as pool:
         for number in range(rounds):
             asked = [session.request() for session in running]
             begun = time.perf_counter()
             if number % 2:
-                given = list(pool.map(lambda one, ask: one.authority.answer("update", ask), running, asked))
-                together.append(sessions / (time.perf_counter() - begun))
+                given = list(pool.map(lambda one, ask: timed(one, ask, together), running, asked))
+                rates.append(sessions / (time.perf_counter() - begun))
             else:
-                given = []
-                for session, ask in zip(running, asked, strict=True):
-                    begun = time.perf_counter()
-                    given.append(session.authority.answer("update", ask))
-                    alone.append(time.perf_counter() - begun)
+                given = [timed(one, ask, alone) for one, ask in zip(running, asked, strict=True)]
             for session, ask, answer in zip(running, asked, given, strict=True):
                 session.end(ask, answer)
     name = f"answers to {clients} clients over TLS"
-    yield Target(
-        f"{name}, {sessions} sessions at once", statistics.median(together), 1_000.0, None, "/s", True
-    )
-    milliseconds = np.percentile(np.array(alone) * 1e3, [50, 99])
-    yield at_most(f"{name}, one after the other: median", milliseconds[0], None, unit="ms")
-    yield at_most(f"{name}, one after the other: 99th percentile", milliseconds[1], None, unit="ms")
+    at_once = f"{name}, {sessions} sessions at once"
+    yield Target(at_once, statistics.median(rates), 1_000.0, None, "/s", True)
+    for how, seconds in ((at_once, together), (f"{name}, one after the other", alone)):
+        median, slow = np.percentile(np.array(seconds) * 1e3, [50, 99])
+        yield at_most(f"{how}: median", median, None, unit="ms")
+        yield at_most(f"{how}: 99th percentile", slow, None, unit="ms")
 
 
 def growth(served: ServedProcess, connection: AuthorityClient, rounds: int) -> Iterator[Target]:

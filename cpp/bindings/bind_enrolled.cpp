@@ -48,6 +48,17 @@ void bind_client_keys(py::module_& module) {
                                                  fixed<Id>(key_id, "a key id"), client);
                   })
       .def("advance_to", &ClientKey::advance_to)
+      .def_static(
+          "advance_all",
+          [](std::string_view scheme, Array<std::uint64_t> rounds, Array<std::uint8_t> secrets,
+             std::uint64_t round) {
+            const auto to_rounds = mutable_view(rounds);
+            const auto to_secrets = mutable_view(secrets);
+            const std::string_view known = scheme_name(scheme);
+            const ReleasedInterpreter release;
+            enrolled::advance_all(known, to_rounds, to_secrets, round);
+          },
+          py::arg("scheme"), py::arg("rounds").noconvert(), py::arg("secrets").noconvert(), py::arg("round"))
       .def("export_secret", [](const ClientKey& self) { return to_bytearray(self.secret().bytes); })
       .def_property_readonly("key_id", [](const ClientKey& self) { return to_bytes(self.key_id()); })
       .def_property_readonly("client", &ClientKey::client)

@@ -210,6 +210,24 @@ void bind_opening(py::module_& module, const std::string& prefix) {
             return to_bytearray(frame);
           },
           py::arg("key"), py::arg("client_keys"), py::arg("threads"))
+      .def(
+          "sum_key_of_stored",
+          [](const SumRequest& self, const std::shared_ptr<PublicKey>& key,
+             const Array<std::uint64_t>& clients, const Array<std::uint64_t>& rounds,
+             const Array<std::uint8_t>& secrets, std::size_t threads) {
+            SecretVector<std::uint8_t> frame;
+            const auto numbers = view(clients);
+            const auto at = view(rounds);
+            const auto bytes = view(secrets);
+            {
+              const ReleasedInterpreter release;
+              const auto keys = enrolled::keys_of(PublicKey::Scheme::kName, key->id(), numbers, at, bytes);
+              frame = SumKey::of_request(*key, self, keys, threads).to_frame();
+            }
+            return to_bytearray(frame);
+          },
+          py::arg("key"), py::arg("clients").noconvert(), py::arg("rounds").noconvert(),
+          py::arg("secrets").noconvert(), py::arg("threads"))
       .def_static(
           "head_of_sum_key",
           [](const py::buffer& frame) {

@@ -41,8 +41,6 @@ void bind_parameters(py::module_& module) {
                              [](const Parameters& self) { return self.facts().fixed_point().value_limit(); })
       .def_property_readonly("weight_step",
                              [](const Parameters& self) { return self.facts().fixed_point().weight_step(); })
-      .def_property_readonly_static("words_per_ciphertext",
-                                    [](const py::object&) { return pads::kBlockWords; })
       .def_property_readonly_static("security_bits", [](const py::object&) { return 8 * kSeedBytes; });
 }
 

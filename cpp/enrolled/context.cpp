@@ -1,5 +1,8 @@
 #include "enrolled/context.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -42,6 +45,31 @@ Seed derive(const Seed& key, const Input& input) {
   return seed;
 }
 
+Seed ratchet(std::string_view scheme, const Seed& secret) {
+  return derive(secret, Input(scheme, "ratchet"));
+}
+
+void check_secrets(std::size_t keys, std::span<const std::uint8_t> secrets) {
+  if (secrets.size() != keys * kSeedBytes) {
+    throw Error(ErrorCode::kParameter, "each key has a secret of 32 bytes");
+  }
+}
+
+Seed secret_at(std::span<const std::uint8_t> secrets, std::size_t index) {
+  Seed secret;
+  std::ranges::copy(secrets.subspan(index * kSeedBytes, kSeedBytes), secret.bytes.begin());
+  return secret;
+}
+
+void check_not_far_ahead(std::uint64_t stands, std::uint64_t round) {
+  if (round > stands && round - stands > ClientKey::kMostRoundsAhead) {
+    throw Error(ErrorCode::kPolicy, "round " + std::to_string(round) + " is more than " +
+                                        std::to_string(ClientKey::kMostRoundsAhead) + " rounds after round " +
+                                        std::to_string(stands) +
+                                        ", where the client's key is: begin a new session");
+  }
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> SumContext::encode() const {
@@ -68,13 +96,37 @@ void ClientKey::advance_to(std::uint64_t round) {
                                         " is over: the client's key went on to round " +
                                         std::to_string(round_) + " and that of earlier ones is wiped");
   }
-  if (round - round_ > kMostRoundsAhead) {
-    throw Error(ErrorCode::kPolicy, "round " + std::to_string(round) + " is more than " +
-                                        std::to_string(kMostRoundsAhead) + " rounds after round " +
-                                        std::to_string(round_) +
-                                        ", where the client's key is: begin a new session");
+  check_not_far_ahead(round_, round);
+  for (; round_ < round; ++round_) secret_ = ratchet(scheme_, secret_);
+}
+
+std::vector<ClientKey> keys_of(std::string_view scheme, const Id& key_id,
+                               std::span<const std::uint64_t> clients, std::span<const std::uint64_t> rounds,
+                               std::span<const std::uint8_t> secrets) {
+  check_secrets(clients.size(), secrets);
+  check_secrets(rounds.size(), secrets);
+  std::vector<ClientKey> keys;
+  keys.reserve(clients.size());
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    if (clients[i] > std::numeric_limits<std::uint32_t>::max()) {
+      throw Error(ErrorCode::kParameter, "a client's number has at most 32 bits");
+    }
+    keys.emplace_back(scheme, key_id, static_cast<std::uint32_t>(clients[i]), rounds[i],
+                      secret_at(secrets, i));
   }
-  for (; round_ < round; ++round_) secret_ = derive(secret_, Input(scheme_, "ratchet"));
+  return keys;
+}
+
+void advance_all(std::string_view scheme, std::span<std::uint64_t> rounds, std::span<std::uint8_t> secrets,
+                 std::uint64_t round) {
+  check_secrets(rounds.size(), secrets);
+  for (const std::uint64_t stands : rounds) check_not_far_ahead(stands, round);
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    if (rounds[i] >= round) continue;
+    Seed secret = secret_at(secrets, i);
+    for (; rounds[i] < round; ++rounds[i]) secret = ratchet(scheme, secret);
+    std::ranges::copy(secret.bytes, secrets.begin() + static_cast<std::ptrdiff_t>(i * kSeedBytes));
+  }
 }
 
 Seed frame_seed(const ClientKey& key, const SumContext& context, const Id& frame_id) {

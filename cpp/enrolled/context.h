@@ -73,6 +73,18 @@ class ClientKey {
   Seed secret_;
 };
 
+// The keys of many clients, each at its round; a secret has 32 bytes. Throws Error(kParameter) unless there
+// is a round and a secret for each client, and for a client's number of more than 32 bits.
+std::vector<ClientKey> keys_of(std::string_view scheme, const Id& key_id,
+                               std::span<const std::uint64_t> clients, std::span<const std::uint64_t> rounds,
+                               std::span<const std::uint8_t> secrets);
+
+// Goes on to a round with the secrets of many keys of a scheme, 32 bytes each, which stand at `rounds`; those
+// that are past it stay. Throws Error(kParameter) unless there is a secret for each round, Error(kPolicy),
+// before anything changes, as ClientKey::advance_to() does.
+void advance_all(std::string_view scheme, std::span<std::uint64_t> rounds, std::span<std::uint8_t> secrets,
+                 std::uint64_t round);
+
 // The seed of a frame's one-time secret. `key`: at the context's round.
 Seed frame_seed(const ClientKey& key, const SumContext& context, const Id& frame_id);
 

@@ -260,6 +260,10 @@ class ClientKey:
     @staticmethod
     def of_session(scheme: str, long_term_secret: _Buffer, key_id: _Buffer, client: int) -> ClientKey: ...
     def advance_to(self, round: int) -> None: ...
+    @staticmethod
+    def advance_all(
+        scheme: str, rounds: NDArray[np.uint64], secrets: NDArray[np.uint8], round: int
+    ) -> None: ...
     def export_secret(self) -> bytearray: ...
     @property
     def key_id(self) -> bytes: ...
@@ -405,12 +409,19 @@ class KaheSumRequest:
     @property
     def total_digest(self) -> bytes: ...
     def sum_key(self, key: KahePublicKey, client_keys: Sequence[ClientKey], threads: int) -> bytearray: ...
+    def sum_key_of_stored(
+        self,
+        key: KahePublicKey,
+        clients: NDArray[np.uint64],
+        rounds: NDArray[np.uint64],
+        secrets: NDArray[np.uint8],
+        threads: int,
+    ) -> bytearray: ...
     @staticmethod
     def head_of_sum_key(frame: _Buffer) -> dict[str, Any]: ...
 
 class PadsParameters:
     security_bits: int
-    words_per_ciphertext: int
     def __init__(
         self, max_clients: int, value_bits: int, fraction_bits: int, sum_bits: int | None
     ) -> None: ...
@@ -538,6 +549,14 @@ class PadsSumRequest:
     @property
     def total_digest(self) -> bytes: ...
     def sum_key(self, key: PadsPublicKey, client_keys: Sequence[ClientKey], threads: int) -> bytearray: ...
+    def sum_key_of_stored(
+        self,
+        key: PadsPublicKey,
+        clients: NDArray[np.uint64],
+        rounds: NDArray[np.uint64],
+        secrets: NDArray[np.uint8],
+        threads: int,
+    ) -> bytearray: ...
     @staticmethod
     def head_of_sum_key(frame: _Buffer) -> dict[str, Any]: ...
 

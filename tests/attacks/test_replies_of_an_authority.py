@@ -1,4 +1,4 @@
-"""What a phase of a round came to is kept before it leaves: one reply for ever, whatever fails or is set back."""
+"""What a phase of a round came to is on the disk before it leaves: one reply for ever, whatever fails."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
-from methods.stored_run import KEY, asked_over, closed_over, run_in_file, same_in_every_round, set_back
+from methods.stored_run import KEY, asked_over, closed_over, restart, run_in_file, same_in_every_round
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.authority.message import Message
-from shieldfl.authority.round_keys import SessionKeys
-from shieldfl.errors import PolicyError, RangeError
+from shieldfl.authority.round_key_check import digest_of_parts
+from shieldfl.errors import DataError, PolicyError, RangeError
 from shieldfl.rounds import authorities
-from shieldfl.rounds.authorities import ListAuthority
+from shieldfl.rounds.opening_rule import Replies
 
 METHODS = ["full-he", "mask-crypt", "selective-shield/encrypted", "sense-crypt/clusters", "dict-pfl"]
 
@@ -31,23 +32,21 @@ def forged(closed):
     return Message({**closed, weight: Message.from_number(closed.number(weight) - 1)})
 
 
-@pytest.mark.parametrize("kept", ["begun", "failed", "answered"])
-def test_a_list_that_ended_in_an_error_keeps_no_honest_authority_from_going_on(tmp_path, kept):
-    """A client forges a weight, others are answered in its list's place, and the process ends: state is the newest."""
+def test_a_list_that_ended_in_an_error_keeps_no_honest_authority_from_going_on(tmp_path):
+    """A client forges a weight, others are answered in its list's place; the process ends at every step."""
     path = tmp_path / "store"
     run = stored(path, "full-he", min_clients=2)
     first = run.authority.begin_round(1)
-    states = {"begun": run.authority.state(KEY)}
+    restart(run, path)
     _, closed = closed_over(run, "update", 1, [0, 1], first)
-    with pytest.raises(RangeError):
-        run.authority.answer("update", forged(closed))
-    states["failed"] = run.authority.state(KEY)
-    if kept == "answered":
-        _, others = closed_over(run, "update", 1, [2, 3], first)
-        run.authority.answer("update", others)
-        states["answered"] = run.authority.state(KEY)
+    for _ in range(2):
+        with pytest.raises(RangeError, match="do not sum to what the clients stated"):
+            run.authority.answer("update", forged(closed))
+        restart(run, path)
+    _, others = closed_over(run, "update", 1, [2, 3], first)
+    run.authority.answer("update", others)
     moved = run.authority.newest_model()
-    set_back(run, states[kept], path)
+    restart(run, path)
     second = run.authority.begin_round(2)
     assert {name: second[name] for name in moved} == moved
 
@@ -57,17 +56,14 @@ def test_an_answer_that_opens_nothing_is_a_reply_too(tmp_path):
     path = tmp_path / "store"
     run = stored(path, "sense-crypt/clusters")
     run.authority.begin_round(1)
-    begun = run.authority.state(KEY)
 
     def clusters(*of):
         parts = {"round": Message.from_number(1), "clusters": np.array(of, np.int64).tobytes()}
         return Message(parts)
 
     left = run.authority.answer("update", clusters(0, 0, 1, 1))
-    set_back(run, begun, path)
-    with pytest.raises(PolicyError, match="the store has 1 reply"):
-        run.authority.begin_round(2)
-    with pytest.raises(PolicyError, match="got another reply"):
+    restart(run, path)
+    with pytest.raises(PolicyError, match="another answer is not given"):
         run.authority.answer("update", clusters(0, 1, 1, 1))
     assert run.authority.answer("update", clusters(0, 0, 1, 1)) == left
     assert run.authority.begin_round(2)
@@ -77,42 +73,37 @@ def test_what_goes_beside_a_total_is_as_fixed_as_the_total(tmp_path):
     """Values in the clear, which the aggregator adds up: others would move the model of an answered round elsewhere."""
     path = tmp_path / "store"
     run = stored(path, "mask-crypt")
-    run.authority.begin_round(1)
-    begun = run.authority.state(KEY)
     run.run_round()
     closed, moved = run.closed["update"], run.authority.newest_model()
-    set_back(run, begun, path)
+    restart(run, path)
     sums = np.frombuffer(bytes(closed["sums"]), np.float32) / 2
-    with pytest.raises(PolicyError, match="got another reply"):
+    with pytest.raises(PolicyError, match="another answer is not given"):
         run.authority.answer("update", Message({**closed, "sums": sums.tobytes()}))
     run.authority.answer("update", closed)
     assert run.authority.newest_model() == moved
 
 
-@pytest.mark.parametrize("where", ["decided", "kept"])
+@pytest.mark.parametrize(
+    "place", [(Replies, "keep"), (AuthorityStore, "keep_state")], ids=["decided", "kept"]
+)
 @pytest.mark.parametrize("label", METHODS)
-def test_an_error_before_a_reply_is_kept_leaves_everything_as_it_was(monkeypatch, tmp_path, label, where):
+def test_an_error_before_a_reply_is_kept_leaves_everything_as_it_was(monkeypatch, tmp_path, label, place):
     """The same message again moves the model once, to where it would have come without the error."""
     path, reference = tmp_path / "store", stored(tmp_path / "reference", label)
     run = stored(path, label)
-    answer, between = run.authority.answer, []
+    answer = run.authority.answer
 
     def fails_first(phase, message):
-        if phase == "count":  # follows from what was opened before, and moves nothing
-            return answer(phase, message)
-        name = (authorities, "digest_of_parts") if where == "decided" else (AuthorityStore, "keep_message")
-        kept = getattr(*name)
+        whole = getattr(*place)
 
         def fail(*arguments, **named):
-            if where == "kept":
-                kept(*arguments, **named)
+            whole(*arguments, **named)
             raise MemoryError
 
         with monkeypatch.context() as patch:
-            patch.setattr(*name, fail)
+            patch.setattr(*place, fail)
             with pytest.raises(MemoryError):
                 answer(phase, message)
-        between.append((phase, message, run.authority.state(KEY)))
         return answer(phase, message)
 
     monkeypatch.setattr(run.authority, "answer", fails_first, raising=False)
@@ -121,64 +112,111 @@ def test_an_error_before_a_reply_is_kept_leaves_everything_as_it_was(monkeypatch
         reference.run_round()
         np.testing.assert_array_equal(run.merged(1).parameters, reference.merged(1).parameters)
     events = [set(authority.report().events) for authority in (run.authority, reference.authority)]
-    assert events[0] == events[1]
-    # From what was kept between error and reply, the reply that has left is asked for again first.
-    phase, message, state = between[-1]
-    left = answer(phase, message)
-    set_back(run, state, path)
-    with pytest.raises(PolicyError, match="the store has 1 reply"):
-        run.authority.begin_round(3)
-    assert run.authority.answer(phase, message) == left
-    assert run.authority.begin_round(3)
+    assert events[0] == events[1] != set()
 
 
 @pytest.mark.parametrize("opened_by", [opened_by_clients, opened_by_aggregator])
 def test_nor_does_one_where_others_open(monkeypatch, tmp_path, opened_by):
+    """Of what an interrupted step has answered nothing left: a list of others is answered then, and no third one."""
+    path = tmp_path / "store"
     (variant,) = opened_by([labelled("full-he")])
-    run = run_in_file(tmp_path / "store", variant, train=same_in_every_round, min_clients=3)
+    run = run_in_file(path, variant, clients=6, train=same_in_every_round, min_clients=3)
     model = {} if run.method.clients_open else dict(run.aggregator.newest_model())
     first = Message({**model, **run.authority.begin_round(1, None, run.aggregator.model_digest())})
-    asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
-    before = run.authority.newest_model()
-    with monkeypatch.context() as patch:
-        patch.setattr(SessionKeys, "sum_key", lambda *_: b"" / 1)
-        with pytest.raises(TypeError):
-            run.authority.answer("update", asked)
-    with monkeypatch.context() as patch:
-        patch.setattr(AuthorityStore, "keep_message", lambda *_, **__: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            run.authority.answer("update", asked)
-    assert run.authority.newest_model() == before
-    assert isinstance(run.authority, ListAuthority)
-    run.authority.answer("update", asked)
+    ones, others = (asked_over(run, "update", 1, who, first, 6) for who in ([0, 1, 2], [3, 4, 5]))
+    before, sum_key = run.authority.newest_model(), SumKeyAuthority.sum_key
+
+    def interrupted(self, request):
+        sum_key(self, request)
+        raise KeyboardInterrupt
+
+    for place, error in (
+        ((SumKeyAuthority, "sum_key", interrupted), KeyboardInterrupt),
+        ((authorities, "next_history", lambda *_: 1 / 0), ZeroDivisionError),
+        ((AuthorityStore, "keep_state", lambda *_: 1 / 0), ZeroDivisionError),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(*place)
+            for _ in range(2):
+                with pytest.raises(error):
+                    run.authority.answer("update", ones)
+        assert run.authority.newest_model() == before
+    answer = run.authority.answer("update", others)
     assert len(run.authority.report().events) == 1
+    for _ in range(2):
+        with pytest.raises(PolicyError, match="another answer is not given"):
+            run.authority.answer("update", ones)
+        assert run.authority.answer("update", others) == answer
+        restart(run, path)
 
 
-def test_replies_that_are_unknown_are_asked_for_in_their_order(tmp_path):
+def test_an_answer_that_may_be_on_the_disk_is_asked_for_there(monkeypatch, tmp_path):
+    """A commit that failed may turn out to be done: what is true is in the file, and no longer in memory."""
     path = tmp_path / "store"
-    run = stored(path, "fedml-he")
-    run.authority.begin_round(1)
-    begun = run.authority.state(KEY)
+    (variant,) = opened_by_clients([labelled("full-he")])
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
+    first = run.authority.begin_round(1)
+    asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
+    together = AuthorityStore.together
+
+    def done_and_failed(store, work):
+        together(store, work)
+        raise DataError("the disk says that it failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AuthorityStore, "together", done_and_failed)
+        with pytest.raises(DataError, match="says that it failed"):
+            run.authority.answer("update", asked)
+    assert run.authority.answer("update", asked)
+    assert run.authority.begin_round(2)
+
+
+def test_one_round_has_one_model_and_one_list_of_invited_clients(tmp_path):
+    """A model whose gradient is zero, for all but one client, would make the sum that client's update."""
+    path = tmp_path / "store"
+    (variant,) = opened_by_aggregator([labelled("full-he")])
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     run.run_round()
-    newest = run.authority.newest_model()
-    set_back(run, begun, path)
-    with pytest.raises(PolicyError, match="the store has 2 reply"):
-        run.authority.answer("update", run.closed["update"])
-    for phase in ("scores", "update"):
-        run.authority.answer(phase, run.closed[phase])
-    assert run.authority.newest_model() == newest
+    model = run.aggregator.newest_model()
+    planted = Message({**model, "parameters": bytes(len(model["parameters"]))})
+    first = run.authority.begin_round(2, None, digest_of_parts(model))
+    assert run.clients[0].begin_round(2, 4, Message({**model, **first})) is not None
+    restart(run, path)
+    for number in (2, 3):
+        with pytest.raises(PolicyError, match="another model was signed"):
+            run.authority.begin_round(number, None, digest_of_parts(planted))
+    with pytest.raises(PolicyError, match="round 2 was begun with other clients"):
+        run.authority.begin_round(2, [1, 2, 3], digest_of_parts(model))
+    assert run.authority.begin_round(2, None, digest_of_parts(model)) == first
+    assert run.authority.begin_round(3, None, digest_of_parts(model))
+
+
+def test_scores_are_opened_once_and_of_one_list(tmp_path):
+    """Six clients, two lists of three: the second one in place of what the first one came to, or a round later."""
+    path = tmp_path / "store"
+    (variant,) = opened_by_aggregator([labelled("fedml-he")])
+    run = run_in_file(path, variant, clients=6, train=same_in_every_round, min_clients=3)
+    model, digest = run.aggregator.newest_model(), run.aggregator.model_digest()
+    first = Message({**model, **run.authority.begin_round(1, None, digest)})
+    ones, others = (asked_over(run, "scores", 1, who, first, 6) for who in ([0, 1, 2], [3, 4, 5]))
+    answer = run.authority.answer("scores", ones)
+    restart(run, path)
+    with pytest.raises(PolicyError, match="another answer is not given"):
+        run.authority.answer("scores", others)
+    assert run.authority.answer("scores", ones) == answer
+    later = Message({**model, **run.authority.begin_round(2, None, digest)})
+    with pytest.raises(PolicyError, match="a total of phase 'scores' was answered in round 1"):
+        run.authority.answer("scores", asked_over(run, "scores", 2, [3, 4, 5], later, 6))
 
 
 def test_a_round_that_was_begun_is_begun_again_as_it_was(tmp_path):
-    """The state was not kept before the first message left, and the process ended: the round is not lost."""
     path = tmp_path / "store"
     (variant,) = opened_by_clients([labelled("full-he")])
     run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     run.run_round()
-    before = run.authority.state(KEY)
     first = run.authority.begin_round(2, [0, 1, 3])
-    set_back(run, before, path)
-    with pytest.raises(PolicyError, match="round 2 was begun with another first message"):
+    restart(run, path)
+    with pytest.raises(PolicyError, match="round 2 was begun with other clients"):
         run.authority.begin_round(2)
     assert run.authority.begin_round(2, [0, 1, 3]) == first
     run._round = 1
@@ -191,19 +229,17 @@ def test_a_round_is_begun_again_after_its_first_phase_too(tmp_path, label):
     path = tmp_path / "store"
     (variant,) = opened_by_clients([labelled(label)])
     run = run_in_file(path, variant, min_clients=3)
-    answer, between = run.authority.answer, []
+    answer = run.authority.answer
 
-    def keeping(phase, message):
-        reply = answer(phase, message)
-        between.append(run.authority.state(KEY))
-        assert run.authority.begin_round(1)
-        return reply
+    def interrupted(phase, message):
+        answer(phase, message)
+        raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run.authority, "answer", keeping, raising=False)
-        with pytest.raises(PolicyError, match="round 1 has been answered"):
+        patch.setattr(run.authority, "answer", interrupted, raising=False)
+        with pytest.raises(KeyboardInterrupt):
             run.run_round()
-    set_back(run, between[0], path)
+    restart(run, path)
     assert run.authority.begin_round(1)
     with pytest.raises(PolicyError, match="round 1 was begun with"):
         run.authority.begin_round(1, [0, 1, 2])
@@ -212,32 +248,13 @@ def test_a_round_is_begun_again_after_its_first_phase_too(tmp_path, label):
 def test_a_count_that_follows_from_sums_has_one_answer_in_a_round(tmp_path):
     path = tmp_path / "store"
     run = stored(path, "dict-pfl")
-    states = [run.authority.state(KEY)]
     for _ in range(2):
         run.run_round()
-        states.append(run.authority.state(KEY))
     run.authority.begin_round(3)
     ask = Message({"round": Message.from_number(3)})
     left = run.authority.answer("count", ask)
-    set_back(run, states[1], path)
-    with pytest.raises(PolicyError, match=r"the store has 3 reply|does not run"):
-        run.authority.answer("count", ask)
-    set_back(run, states[2], path)
-    run.authority.begin_round(3)
+    restart(run, path)
     assert run.authority.answer("count", ask) == left
-
-
-def test_a_sum_is_reported_by_whoever_answers_again(monkeypatch, tmp_path):
-    """The process ends once the sum is opened, before a state is kept: the account must not miss it."""
-    path = tmp_path / "store"
-    run = stored(path, "full-he")
-    run.authority.begin_round(1)
-    begun = run.authority.state(KEY)
-    run.run_round()
-    events = run.authority.report().events
-    set_back(run, begun, path)
-    run.authority.answer("update", run.closed["update"])
-    assert set(run.authority.report().events) == set(events) != set()
 
 
 @pytest.mark.parametrize("label", ["full-he", "selective-shield/encrypted"])
@@ -247,12 +264,49 @@ def test_a_memory_without_a_file_is_restored_after_a_begin_that_was_cut_off(labe
     run.run_round()
     *_, last = run.authority.keys._authorities.values()
     with pytest.MonkeyPatch.context() as patch:
-        for one in (last, run.authority.keys):
-            patch.setattr(one, "close_round" if one is last else "keep_first_message", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                run.authority.begin_round(2)
-            patch.undo()
+        patch.setattr(last, "close_round", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.authority.begin_round(2)
     again = run.new_authority()
     again.restore(run.authority.state(KEY), KEY)
     run.authority = again
     run.run_round()
+
+
+def test_two_objects_of_one_store_are_one_authority(tmp_path):
+    """Else each would sign a model, and a list of those who are invited, for the same round."""
+    (variant,) = opened_by_aggregator([labelled("full-he")])
+    run = run_in_file(tmp_path / "store", variant, train=same_in_every_round, min_clients=3)
+    run.run_round()
+    one, model = run.authority, run.aggregator.newest_model()
+    planted = Message({**model, "parameters": bytes(len(model["parameters"]))})
+    other = run.method.authority_steps(run.setup, run.initial, threads=1, store=one._store)
+    first = one.begin_round(2, None, digest_of_parts(model))
+    with pytest.raises(PolicyError, match="another model was signed"):
+        other.begin_round(2, None, digest_of_parts(planted))
+    with pytest.raises(PolicyError, match="was begun with other clients"):
+        other.begin_round(2, [1, 2, 3], digest_of_parts(model))
+    assert other.begin_round(2, None, digest_of_parts(model)) == first
+    with pytest.raises(PolicyError, match="was begun with other clients"):
+        one.begin_round(2, [1, 2, 3], digest_of_parts(model))
+
+
+@pytest.mark.parametrize("error", [MemoryError, ValueError])
+def test_a_total_that_was_opened_stays_the_rounds_whatever_came_of_it(monkeypatch, tmp_path, error):
+    """Of pairs of keys: an error that the aggregator can cause must not make a second opening."""
+    variant = replace(labelled("full-he/ckks"), opener="authority")
+    run = run_in_file(tmp_path / "store", variant, train=same_in_every_round, min_clients=3)
+    first = run.authority.begin_round(1)
+    _, total = closed_over(run, "update", 1, [0, 1, 2, 3], first)
+    _, other = closed_over(run, "update", 1, [0, 1, 2], first, trained=[0, 1, 2])
+    with monkeypatch.context() as patch:
+
+        def fail(*_):
+            raise error
+
+        patch.setattr(Replies, "keep", fail)
+        with pytest.raises(error):
+            run.authority.answer("update", total)
+    with pytest.raises(PolicyError, match="a different total of round 1 was opened"):
+        run.authority.answer("update", other)
+    assert run.authority.answer("update", total)

@@ -22,13 +22,13 @@ from authority.store_cases import (
     SESSION,
     ask,
     begun,
-    key_of,
+    keys_of,
     moved_to,
     never,
     opened,
     random_answer,
 )
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Grant
+from shieldfl.authority.authority_store import AuthorityStore, Grant
 from shieldfl.errors import DataError, PolicyError, ShieldError, WireFormatError
 
 KINDS = {"exit before": 1, "exit halfway": 2, "full": 3, "broken": 4}
@@ -106,7 +106,7 @@ ROUND = 4
 
 
 def ratcheted(keys):
-    return os.urandom(9000), moved_to(ROUND)(keys)
+    return moved_to(ROUND, os.urandom(9000))(keys)
 
 
 def answer(store):
@@ -114,8 +114,7 @@ def answer(store):
 
 
 def enrol(store):
-    keys = {client: ClientKey(ROUND, key_of(client)) for client in (50, 51)}
-    store.enrol(SESSION, keys, {50: Grant(b"what it gets for it")})
+    store.enrol(SESSION, keys_of((50, 51), ROUND), {50: Grant(b"what it gets for it")})
 
 
 def revoke(store):
@@ -143,7 +142,7 @@ def made(path):
     """A store that has answered rounds before, whose answers are long; and these answers."""
     with begun(path) as store:
         store.keep_enrolment_key(b"enrolment key")
-        return {number: ask(store, number, lambda keys: (os.urandom(9000), keys)) for number in (1, 2, 3)}
+        return {number: ask(store, number, lambda keys: os.urandom(9000)) for number in (1, 2, 3)}
 
 
 def prepared(operation, path):
@@ -219,9 +218,7 @@ def record(folder, broken):
         while left is None:
             try:
                 store = store or opened(path)
-                left = ask(
-                    store, number, lambda keys, number=number: (os.urandom(3000), moved_to(number)(keys))
-                )
+                left = ask(store, number, moved_to(number, os.urandom(3000)))
             except DataError:
                 print("failed")
         os.write(log, f"a {number} {left.hex()} 0\n".encode())

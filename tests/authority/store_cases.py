@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, SessionRules
+from shieldfl.authority.authority_store import AuthorityStore, SessionRules, StoredKeys
 
 KEY = bytes(range(32))
 AUTHORITY = b"one authority, of thirty-two byte"[:32]
@@ -22,6 +22,11 @@ def key_of(client: int) -> bytes:
     return bytes([client]) * 32
 
 
+def keys_of(clients, round_number: int = 0) -> StoredKeys:
+    """Return keys of clients, which differ by the client."""
+    return StoredKeys.joined([StoredKeys.of(client, round_number, key_of(client)) for client in clients])
+
+
 def opened(path: Path, **options) -> AuthorityStore:
     return AuthorityStore(path, KEY, AUTHORITY, **options)
 
@@ -30,7 +35,7 @@ def begun(path: Path, rules: SessionRules = RULES) -> AuthorityStore:
     """Return a new store with a session in which all of CLIENTS are enrolled."""
     store = AuthorityStore.create(path, KEY, AUTHORITY)
     store.add_session(SESSION, rules)
-    store.enrol(SESSION, {client: ClientKey(0, key_of(client)) for client in CLIENTS})
+    store.enrol(SESSION, keys_of(CLIENTS))
     return store
 
 
@@ -40,8 +45,8 @@ def listed(round_number: int, clients=CLIENTS, purpose: str = "update") -> list[
 
 
 def random_answer(keys):
-    """Compute what nobody computes twice, and move the keys to nowhere."""
-    return os.urandom(24), keys
+    """Compute what nobody computes twice, and leave the keys where they are."""
+    return os.urandom(24)
 
 
 def never(keys):
@@ -66,13 +71,13 @@ def parts_left(sealed: list[bytes], path: Path, length: int = 24) -> tuple[int, 
     return len(parts), sum(part in content for part in parts)
 
 
-def moved_to(round_number: int):
-    """Return a ratchet: keys of this round, of which those before are not to be had."""
+def moved_to(round_number: int, answer: bytes = b""):
+    """Return what moves keys to this round, of which those before are not to be had, and answers."""
 
-    def ratchet(keys):
-        return {
-            client: key if key.round >= round_number else ClientKey(round_number, bytes(reversed(key.key)))
-            for client, key in keys.items()
-        }
+    def move(keys):
+        behind = keys.rounds < round_number
+        keys.rounds[behind] = round_number
+        keys.secrets[behind] = keys.secrets[behind, ::-1]
+        return answer
 
-    return ratchet
+    return move

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sqlite3
+import struct
 from collections import Counter
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from authority.store_cases import (
+    AUTHORITY,
     CLIENTS,
     DIGEST,
+    KEY,
     RULES,
     SESSION,
     ask,
     begun,
     key_of,
+    keys_of,
     listed,
     moved_to,
     never,
@@ -26,8 +32,9 @@ from authority.store_cases import (
     random_answer,
     sealed_rows,
 )
-from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, ClientKey, Grant
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, AuthorityStore, Grant, StoredKeys
+from shieldfl.authority.store import Place, StoreKeys
+from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 
 
 def keys_in(store, clients=CLIENTS, round_number=None):
@@ -38,7 +45,8 @@ def keys_in(store, clients=CLIENTS, round_number=None):
         pass
 
     def look(keys):
-        seen.update({client: (key.round, key.key) for client, key in keys.items()})
+        columns = keys.clients.tolist(), keys.rounds.tolist(), keys.secrets
+        seen.update({client: (at, secret.tobytes()) for client, at, secret in zip(*columns, strict=True)})
         raise NotNowError
 
     with pytest.raises(NotNowError):
@@ -66,7 +74,7 @@ def test_the_same_list_with_another_total_or_another_frame_is_another_request(st
 def test_other_clients_rounds_purposes_and_sessions_are_other_occasions(store):
     other = b"another session!"
     store.add_session(other, RULES)
-    store.enrol(other, {client: ClientKey(0, key_of(client)) for client in CLIENTS})
+    store.enrol(other, keys_of(CLIENTS))
     answers = {
         ask(store, 1, clients=CLIENTS[:4]),
         ask(store, 1, clients=CLIENTS[4:]),
@@ -142,16 +150,12 @@ def test_the_floor_refuses_what_the_rows_that_it_replaced_would_have(folder, see
 
 
 def test_what_is_no_longer_kept_is_nowhere_in_the_file(store, path):
-    def compute(keys):
-        return os.urandom(9000), moved_to(1)(keys)
-
-    ask(store, 0, compute)
+    ask(store, 0, moved_to(1, os.urandom(9000)))
     store.close()
-    then = sealed_rows(path, "kind = 'answer' AND round = 0 OR kind IN ('key', 'session')")
+    then = sealed_rows(path, "kind = 'answer' AND round = 0 OR kind IN ('keys', 'session')")
     assert all(one in path.read_bytes() for one in then[1:])
     with opened(path) as again:
-        ask(again, 2, moved := lambda keys: (b"", moved_to(3)(keys)))
-    assert moved
+        ask(again, 2, moved_to(3))
     parts, left = parts_left(then, path)
     assert parts > 300
     assert left == 0
@@ -182,7 +186,7 @@ def test_a_revoked_client_is_out_for_good_and_its_key_gone(store, path):
     with pytest.raises(PolicyError, match="client 2 was revoked"):
         ask(store, 2, never)
     with pytest.raises(PolicyError, match="enrolled in the session before"):
-        store.enrol(SESSION, {2: ClientKey(0, key_of(2))})
+        store.enrol(SESSION, keys_of([2]))
     for client, words in ((2, "was revoked"), (77, "not enrolled")):
         with pytest.raises(PolicyError, match=words):
             store.revoke(SESSION, client)
@@ -192,16 +196,15 @@ def test_a_revoked_client_is_out_for_good_and_its_key_gone(store, path):
     store.close_round(SESSION, 1, moved_to(2))
     ask(store, 2, clients=others)
     store.close()
-    with closing(sqlite3.connect(path)) as database:
-        select = "SELECT length(sealed) FROM records WHERE kind = 'key' AND client IN (2, 3)"
-        # A token and a tag, of no key; and those of a key.
-        assert [length > 32 for (length,) in database.execute(select)] == [False, True]
-    opened(path).close()
+    with opened(path) as again, again._transaction() as change:
+        ((_, _, page),) = change.find("kind = 'keys'")
+    assert key_of(2)[:8] not in page
+    assert key_of(3)[:8] in page
 
 
 def test_keys_are_handed_to_what_computes_and_stand_where_it_says_afterwards(store, path):
     assert keys_in(store) == {client: (0, key_of(client)) for client in CLIENTS}
-    ask(store, 1, lambda keys: (b"answer", moved_to(2)(keys)), clients=CLIENTS[:3])
+    ask(store, 1, moved_to(2, b"answer"), clients=CLIENTS[:3])
     store.close()
     with opened(path) as again:
         expected = {1: (2, key_of(1)), 4: (0, key_of(4)), 5: (0, key_of(5))}
@@ -211,8 +214,8 @@ def test_keys_are_handed_to_what_computes_and_stand_where_it_says_afterwards(sto
 
 
 def test_ending_a_round_moves_every_key_and_ends_all_before(store, path):
-    ask(store, 1, lambda keys: (b"answer", moved_to(2)(keys)), clients=CLIENTS[:3])
-    store.enrol(SESSION, {20: ClientKey(9, b"late" * 8)})
+    ask(store, 1, moved_to(2, b"answer"), clients=CLIENTS[:3])
+    store.enrol(SESSION, StoredKeys.of(20, 9, b"late" * 8))
     store.close_round(SESSION, 3, moved_to(4))
     with pytest.raises(PolicyError, match="round 3 is over: the oldest open round is 4"):
         ask(store, 3, never)
@@ -229,34 +232,71 @@ def test_ending_a_round_moves_every_key_and_ends_all_before(store, path):
 
 
 def test_ending_a_round_moves_no_key_past_the_round_after(store):
-    store.enrol(SESSION, {20: ClientKey(9, b"late" * 8)})
+    store.enrol(SESSION, StoredKeys.of(20, 9, b"late" * 8))
     before = store.position
     for client, stands in ((1, 3), (20, 10), (1, 1)):
-        wrong = {client: ClientKey(stands, key_of(1))}
+
+        def wrong(keys, client=client, stands=stands):
+            moved_to(2)(keys)
+            keys.rounds[keys.clients == client] = stands
+
         with pytest.raises(ParameterError, match="advanced to round 2, and none further"):
-            store.close_round(SESSION, 1, lambda keys, wrong=wrong: moved_to(2)(keys) | wrong)
+            store.close_round(SESSION, 1, wrong)
     assert store.position == before
     store.close_round(SESSION, 1, moved_to(2))
 
 
-def test_keys_move_up_alone_and_not_past_what_is_asked(store):
-    ask(store, 0, lambda keys: (b"", moved_to(1)(keys)))
+@pytest.mark.parametrize("stands", [0, 3, 2**64 - 1])
+def test_keys_move_up_alone_and_not_past_what_is_asked(store, stands):
+    ask(store, 0, moved_to(1))
     before = store.position
-    key = key_of(1)
-    for wrong in (
-        lambda keys: keys | {1: ClientKey(0, key)},
-        lambda keys: keys | {1: ClientKey(3, key)},
-        lambda keys: keys | {1: ClientKey(2, key[:-1])},
-        lambda keys: keys | {99: ClientKey(2, key)},
-        lambda keys: {client: one for client, one in keys.items() if client != 1},
-    ):
-        with pytest.raises(ParameterError):
-            ask(store, 1, lambda keys, wrong=wrong: (b"answer", wrong(keys)))
-        with pytest.raises(ParameterError):
-            store.close_round(SESSION, 1, wrong)
+
+    def wrong(keys):
+        keys.rounds[keys.clients == 1] = stands
+        return b"answer"
+
+    with pytest.raises(ParameterError, match="never go back, nor past round 2"):
+        ask(store, 1, wrong)
     assert store.position == before
     assert {number for number, _ in keys_in(store).values()} == {1}
     ask(store, 1)
+
+
+def test_clients_of_many_pages_are_found_and_each_key_stays_its_own(folder):
+    clients = [0, 1, 63, 64, 65, 127, 128, 6400, 2**32 - 1, 2**62]
+    keys = StoredKeys.joined([StoredKeys.of(one, 0, bytes([at]) * 32) for at, one in enumerate(clients)])
+    with begun(folder / "store") as store:
+        session = b"another session!"
+        store.add_session(session, RULES)
+        store.enrol(session, keys)
+        store.revoke(session, 64)
+        asked = [clients[at] for at in (9, 5, 4, 0)]
+        seen = {}
+
+        def look(keys):
+            seen.update(zip(keys.clients.tolist(), keys.secrets[:, 0].tolist(), strict=True))
+            return moved_to(1)(keys)
+
+        def of(clients, round_number):
+            return [(client, struct.pack("<QQ", client, round_number)) for client in clients]
+
+        store.answer(session, 0, "update", of(asked, 0), DIGEST, look)
+        assert seen == {0: 0, 65: 4, 127: 5, 2**62: 9}
+        for missing in (2, 66, 129, 6401, 2**63 - 1):
+            with pytest.raises(PolicyError, match=f"client {missing} is not enrolled"):
+                store.answer(session, 1, "update", of([0, 1, missing], 1), DIGEST, never)
+        with pytest.raises(PolicyError, match="client 64 was revoked"):
+            store.answer(session, 1, "update", of([0, 1, 64], 1), DIGEST, never)
+        rounds = {}
+        store.close_round(
+            session,
+            0,
+            lambda held: (
+                rounds.update(zip(held.clients.tolist(), held.rounds.tolist(), strict=True)),
+                moved_to(1)(held),
+            ),
+        )
+        assert rounds == {one: int(one in asked) for one in clients if one != 64}
 
 
 def test_what_fails_while_it_computes_leaves_nothing_behind(store):
@@ -269,7 +309,7 @@ def test_what_fails_while_it_computes_leaves_nothing_behind(store):
         with pytest.raises(error):
             ask(store, 1, fail)
     with pytest.raises(PolicyError, match="asked from within a computation"):
-        ask(store, 1, lambda keys: (ask(store, 2), keys))
+        ask(store, 1, lambda keys: ask(store, 2))
     assert store.position == before
     ask(store, 1)
 
@@ -299,7 +339,7 @@ def test_a_session_begins_once_and_keeps_its_rules(store):
         with pytest.raises(ParameterError):
             store.add_session(b"another session!", RULES._replace(**wrong))
     with pytest.raises(PolicyError, match="enrolled in the session before"):
-        store.enrol(SESSION, {20: ClientKey(0, key_of(20)), 1: ClientKey(0, key_of(1))})
+        store.enrol(SESSION, keys_of([20, 1]))
     assert store.position == before
     with pytest.raises(PolicyError, match="not enrolled"):
         store.revoke(SESSION, 20)
@@ -307,8 +347,7 @@ def test_a_session_begins_once_and_keeps_its_rules(store):
 
 def test_what_a_client_got_for_its_enrolment_is_there_until_it_is_revoked(store, path):
     granted = {20: Grant(b"of twenty", b"r" * 32), 21: Grant(b"of twenty-one")}
-    keys = {client: ClientKey(0, key_of(client)) for client in (20, 21, 22)}
-    store.enrol(SESSION, keys, granted)
+    store.enrol(SESSION, keys_of([20, 21, 22]), granted)
     store.close()
     with opened(path) as again:
         assert {client: again.grant(SESSION, client) for client in (20, 21, 22, 99)} == granted | {
@@ -344,14 +383,14 @@ def test_an_enrolment_key_is_kept_once_and_erased_for_good(store, path):
         assert again.position == position
         assert again.keep_enrolment_key(b"another") is None
         with pytest.raises(PolicyError, match="enrolment has ended"):
-            again.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+            again.enrol(SESSION, keys_of([20]))
         assert ask(again, 1) == ask(again, 1, never)
     assert sealed_rows(path, kind) == []
     assert parts_left(was, path, 12)[1] == 0
     with opened(path) as again:
         assert again.keep_enrolment_key(b"another") is None
         with pytest.raises(PolicyError, match="enrolment has ended"):
-            again.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+            again.enrol(SESSION, keys_of([20]))
 
 
 def test_enrolment_ends_with_the_last_client_of_all_sessions(store):
@@ -361,9 +400,7 @@ def test_enrolment_ends_with_the_last_client_of_all_sessions(store):
     many = len(CLIENTS) + 2
 
     def enrol(client, sessions):
-        store.enrol_in(
-            {session: {client: ClientKey(0, key_of(client))} for session in sessions}, clients=many
-        )
+        store.enrol_in({session: keys_of([client]) for session in sessions}, clients=many)
 
     for client in CLIENTS:
         enrol(client, [other])
@@ -400,3 +437,186 @@ def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there
         database.commit()
     with pytest.raises(WireFormatError, match="'grant' do not match its head: 1 missing"):
         opened(path)
+
+
+def put_and_raise(store, error):
+    with store._transaction() as change:
+        change.put(Place("grant", SESSION, client=9), b"m" * 32)
+        raise error
+
+
+def test_operations_that_are_made_together_are_on_the_disk_together(store, path):
+    before = store.position
+
+    def work():
+        answer = ask(store, 1)
+        store.keep_state(b"the state after it")
+        assert ask(store, 1, never) == answer
+        assert store.position == before
+        return answer
+
+    answer = store.together(work)
+    store.close()
+    with opened(path) as again:
+
+        def interrupted():
+            again.keep_state(b"another state")
+            ask(again, 2)
+            raise ValueError("in between")
+
+        number = again.state_number()
+        assert (ask(again, 1, never), again.state()) == (answer, b"the state after it")
+        with pytest.raises(ValueError, match="in between"):
+            again.together(interrupted)
+        assert (again.state_number(), again.state()) == (number, b"the state after it")
+        ask(again, 2, clients=CLIENTS[:3])
+    with opened(path, restored=True) as again, pytest.raises(PolicyError, match="Set the federation up anew"):
+        again.state()
+
+
+def test_an_operation_that_is_refused_is_undone_alone(store, path):
+    def work():
+        answer = ask(store, 1)
+        for wrong in (
+            lambda: ask(store, 1, never, clients=CLIENTS[:3]),
+            lambda: ask(store, 2, lambda keys: ask(store, 3)),
+            lambda: store.enrol(SESSION, keys_of([50, 1])),
+            lambda: store.revoke(SESSION, 77),
+            lambda: store.together(lambda: ask(store, 3)),
+        ):
+            with pytest.raises(PolicyError):
+                wrong()
+        store.enrol(SESSION, keys_of([50]))
+        return answer
+
+    answer = store.together(work)
+    store.close()
+    with opened(path) as again:
+        assert ask(again, 1, never) == answer
+        ask(again, 2, clients=[1, 2, 50])
+
+
+def test_no_key_seals_two_records_of_one_number(store, monkeypatch):
+    """Also where the first of them was undone: both may have been on the disk, under one token."""
+    sealed, seal = [], StoreKeys.seal
+
+    def noted(self, token, number, secret, bound):
+        sealed.append((token, number))
+        return seal(self, token, number, secret, bound)
+
+    def work():
+        for _ in range(3):
+            with pytest.raises(PolicyError):
+                put_and_raise(store, PolicyError("undone"))
+        store.keep_state(b"s")
+
+    monkeypatch.setattr(StoreKeys, "seal", noted)
+    store.together(work)
+    assert len(set(sealed)) == len(sealed) == 5
+
+
+def test_an_error_of_the_disk_undoes_all_even_if_it_was_caught(store):
+    answer, broken = ask(store, 1), sqlite3.OperationalError("disk I/O error")
+    broken.sqlite_errorcode = sqlite3.SQLITE_IOERR
+
+    def work():
+        ask(store, 2)
+        with pytest.raises(DataError, match="mend the disk"):
+            put_and_raise(store, broken)
+        with pytest.raises(DataError, match="failed before"):
+            ask(store, 3)
+
+    with pytest.raises(DataError, match="failed"):
+        store.together(work)
+    assert ask(store, 1, never) == answer
+    ask(store, 2, clients=CLIENTS[:3])
+
+
+def test_memory_that_sqlite_lacks_undoes_all(store):
+    """SQLite then undoes the transaction, and Python raises what is no error of SQLite's."""
+    answer = ask(store, 1)
+
+    def work():
+        store.enrol(SESSION, keys_of([50]))
+        store._connection.execute("ROLLBACK")
+        with pytest.raises(MemoryError):
+            put_and_raise(store, MemoryError())
+        store.keep_state(b"after it")
+
+    with pytest.raises(DataError, match="failed before"):
+        store.together(work)
+    assert ask(store, 1, never) == answer
+    with pytest.raises(PolicyError, match="client 50 is not enrolled"):
+        store.revoke(SESSION, 50)
+
+
+def test_an_interrupted_operation_that_nobody_ended_takes_all_with_it(store):
+    """As an interrupt within ``with`` leaves it, for as long as somebody has its traceback."""
+    left = []
+
+    def work():
+        ask(store, 1)
+        operation = store._transaction()
+        operation.__enter__().put(Place("grant", SESSION, client=9), b"m" * 32)
+        left.append(operation)
+        with pytest.raises(PolicyError, match="asked from within"):
+            ask(store, 2)
+
+    with pytest.raises(PolicyError, match="was interrupted"):
+        store.together(work)
+    del left[:]
+    gc.collect()
+    ask(store, 1, clients=CLIENTS[:3])
+    store.together(lambda: ask(store, 2))
+
+
+def test_an_interrupt_beside_a_transaction_costs_no_memory():
+    """Before it begins, or once it is done: there is nothing to undo."""
+    store = AuthorityStore.in_memory(KEY, AUTHORITY)
+    store.add_session(SESSION, RULES)
+    store._undo(KeyboardInterrupt(), store._connection, "ROLLBACK")
+    assert store.has_session(SESSION)
+
+
+def test_a_long_state_in_memory_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = AuthorityStore.in_memory(KEY, AUTHORITY)
+    store.keep_state(bytes(10**5))
+    assert AuthorityStore.in_memory(KEY, AUTHORITY, store.serialised()).state() == bytes(10**5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_long_state_whose_commit_failed_leaves_the_one_before(store, path):
+    store.keep_state(b"1" * 10**5)
+
+    def failing():
+        store.keep_state(b"2" * 10**5)
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            store.together(failing)
+    assert store.state() == b"1" * 10**5
+    store.close()
+    with opened(path) as again:
+        assert again.state() == b"1" * 10**5
+        again.keep_state(b"3" * 10**5)
+        again.keep_state(b"4" * 10**5)
+        assert again.state() == b"4" * 10**5
+        assert len(list(path.with_name("store-kept").iterdir())) == 2
+
+
+def test_clients_of_more_pages_than_one_statement_names(folder):
+    clients = range(0, 64 * 600, 64)
+    with begun(folder / "store") as store:
+        session = b"another session!"
+        store.add_session(session, RULES)
+        keys = [StoredKeys.of(client, 0, struct.pack("<Q24x", client)) for client in clients]
+        store.enrol(session, StoredKeys.joined(keys))
+
+        def look(keys):
+            assert keys.secrets[:, :8].copy().view(np.uint64).ravel().tolist() == [*clients]
+            return moved_to(1)(keys)
+
+        participants = [(client, struct.pack("<QQ", client, 0)) for client in clients]
+        store.answer(session, 0, "update", participants, DIGEST, look)

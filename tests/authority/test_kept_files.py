@@ -13,7 +13,8 @@ import time
 
 import pytest
 
-from shieldfl.authority.step_store import LONGEST_IN_TABLE_BYTES, StepStore
+from shieldfl.authority.kept_files import LONGEST_IN_TABLE_BYTES, KeptFiles
+from shieldfl.authority.step_store import StepStore
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
 
 KEY = bytes(32)
@@ -138,7 +139,7 @@ def test_contents_that_were_kept_are_kept_whether_the_old_files_can_be_deleted_o
 
 
 def test_a_content_of_two_gib_or_of_an_old_position_is_refused_and_leaves_what_was(path, monkeypatch):
-    monkeypatch.setattr("shieldfl.authority.step_store.LONGEST_SEALED_BYTES", 2 * LONG)
+    monkeypatch.setattr("shieldfl.authority.kept_files.LONGEST_SEALED_BYTES", 2 * LONG)
     with StepStore(path, KEY) as store:
         with pytest.raises(CapacityError, match="divide the model into parts"):
             store.keep(SESSION, {"first": b"2" * LONG, "model": bytes(2 * LONG + 1)}, since=store.position)
@@ -153,7 +154,7 @@ def test_a_folder_that_is_not_on_the_disk_yet_is_made_again(tmp_path, monkeypatc
     path = tmp_path / "store"
     with StepStore.create(path, KEY) as store:
         with monkeypatch.context() as patched:
-            patched.setattr("shieldfl.authority.step_store.sync_folder", failing(errno.EIO))
+            patched.setattr("shieldfl.authority.kept_files.sync_folder", failing(errno.EIO))
             with pytest.raises(DataError, match="cannot be written"):
                 store.keep(SESSION, {"model": b"1" * LONG}, since=store.position)
         assert not path.with_name("store-kept").exists()
@@ -162,13 +163,13 @@ def test_a_folder_that_is_not_on_the_disk_yet_is_made_again(tmp_path, monkeypatc
 
 
 def test_a_process_that_ends_before_the_commit_leaves_what_was(path, monkeypatch):
-    write = StepStore._written
+    write = KeptFiles.write
 
     def cut_off(self, *content):
         write(self, *content)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(StepStore, "_written", cut_off)
+    monkeypatch.setattr(KeptFiles, "write", cut_off)
     with StepStore(path, KEY) as store, pytest.raises(KeyboardInterrupt):
         store.keep(SESSION, {"model": b"2" * LONG, "short": b"t"}, since=store.position)
     assert len(files(path)) == 2

@@ -33,6 +33,7 @@ from authority.store_cases import (
     ask,
     begun,
     key_of,
+    keys_of,
     listed,
     moved_to,
     never,
@@ -40,8 +41,9 @@ from authority.store_cases import (
     random_answer,
 )
 from shieldfl.authority import client_store
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Grant, message_place
-from shieldfl.authority.step_store import LONGEST_IN_TABLE_BYTES, StepStore
+from shieldfl.authority.authority_store import AuthorityStore, Grant, StoredKeys
+from shieldfl.authority.kept_files import LONGEST_IN_TABLE_BYTES
+from shieldfl.authority.step_store import StepStore
 from shieldfl.authority.store import Position
 from shieldfl.encryption.enrolment import client_number
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, SecretCopyError, WireFormatError
@@ -83,9 +85,10 @@ def test_another_key_and_another_authority_open_nothing(path):
     begun(path).close()
     with pytest.raises(KeyMismatchError, match="another key"):
         AuthorityStore(path, b"k" * 32, AUTHORITY)
-    with pytest.raises(KeyMismatchError, match="another authority"):
-        AuthorityStore(path, KEY, b"a" * 32)
-    for key, authority in ((KEY[1:], AUTHORITY), (KEY, AUTHORITY[1:]), ("k" * 32, AUTHORITY), (KEY, None)):
+    for owner in (b"a" * 32, None):
+        with pytest.raises(KeyMismatchError, match="another authority"):
+            AuthorityStore(path, KEY, owner)
+    for key, authority in ((KEY[1:], AUTHORITY), (KEY, AUTHORITY[1:]), ("k" * 32, AUTHORITY)):
         with pytest.raises(ParameterError):
             AuthorityStore(path, key, authority)
     with pytest.raises(TypeError, match="key"):
@@ -94,14 +97,16 @@ def test_another_key_and_another_authority_open_nothing(path):
 
 def test_no_secret_is_readable_in_the_file_shown_or_copied(path):
     with begun(path, KEPT_FOR_LONG) as store:
-        ask(store, 1, lambda keys: (b"what is answered" * 4, keys))
-        key = ClientKey(3, key_of(7))
+        ask(store, 1, lambda keys: b"what is answered" * 4)
+        key = StoredKeys.of(7, 3, key_of(7))
         for secret in (store, key, store._file, store._keys):
             for copied in (pickle.dumps, copy.copy, copy.deepcopy):
                 with pytest.raises(SecretCopyError):
                     copied(secret)
             assert repr(key_of(7)) not in repr(secret)
-        assert key.key.hex() not in repr(key)
+        assert "7, 7" not in repr(key)
+        key.wipe()
+        assert not key.secrets.any()
     with of_client.begun(path.with_name("of a client")) as store:
         with store._transaction() as change:
             key = client_store._read_key(change, of_client.PUBLIC_KEY.id)
@@ -138,7 +143,7 @@ def test_an_old_copy_is_told_by_who_knows_a_newer_position_and_a_restored_one_be
             lambda: ask(restored, 1, never),
             lambda: ask(restored, 2, never),
             lambda: ask(restored, 9, never),
-            lambda: restored.enrol(SESSION, {50: ClientKey(0, key_of(50))}),
+            lambda: restored.enrol(SESSION, keys_of([50])),
             lambda: restored.revoke(SESSION, 1),
             lambda: restored.close_round(SESSION, 1, never),
             lambda: restored.add_session(SESSION, RULES),
@@ -152,11 +157,11 @@ def test_an_old_copy_is_told_by_who_knows_a_newer_position_and_a_restored_one_be
             ask(again, 1, never)
         fresh = b"a fresh session!"
         again.add_session(fresh, RULES)
-        again.enrol(fresh, {client: ClientKey(0, key_of(client)) for client in CLIENTS})
+        again.enrol(fresh, keys_of(CLIENTS))
         answer = again.answer(fresh, 1, "update", listed(1), DIGEST, random_answer)
     with closing(sqlite3.connect(backup)) as database:
         assert database.execute(
-            "SELECT count(*) FROM records WHERE kind = 'key' AND session != ?", (fresh,)
+            "SELECT count(*) FROM records WHERE kind = 'keys' AND session != ?", (fresh,)
         ).fetchone() == (0,)
         assert database.execute("SELECT count(*) FROM records WHERE kind = 'answer'").fetchone() == (1,)
     with opened(backup) as again:
@@ -209,34 +214,30 @@ class Read:
 def test_an_authoritys_store_is_what_the_page_says(tmp_path):
     path = tmp_path / "store"
     with begun(path) as store:
-        answer = ask(store, 1, lambda keys: (b"an answer", moved_to(2)(keys)), clients=CLIENTS[:5])
+        answer = ask(store, 1, moved_to(2, b"an answer"), clients=CLIENTS[:5])
         store.revoke(SESSION, 8)
         store.close_round(SESSION, 2, moved_to(3))
-        store.enrol(SESSION, {9: ClientKey(3, key_of(9))}, {9: Grant(b"a grant", b"r" * 32)})
+        store.enrol(SESSION, keys_of([9, 64], 3), {9: Grant(b"a grant", b"r" * 32)})
         store.grant_opener([SESSION], Grant(b"of the opener"))
         store.keep_enrolment_key(b"an enrolment key")
-        for phase in (None, "update"):
-            store.keep_message(message_place(SESSION, 1, phase), b"m" * 32)
+        store.keep_state(b"of a role")
         position = store.position
     found = Read(path)
     assert (found.owner, found.epoch, found.number) == (AUTHORITY, *position)
-    # Each client was written, five and then seven again, and one to be revoked; the reply is the one before the last.
-    session = [0, list(RULES), 1, 2, position.rows - 1, [["update", len(CLIENTS) + 2]]]
-    keys = {
-        ("key", SESSION, client): encode(
-            [3, bytes(reversed(key_of(client))) if client in (6, 7) else key_of(client)]
-        )
-        for client in (1, 2, 3, 4, 5, 6, 7, 9)
-    }
-    assert found.at == keys | {
+    # The answer follows the session, twice, and the page of its clients.
+    session = [0, list(RULES), 1, 2, len(CLIENTS) + 2, [["update", 4]]]
+    clients = [*CLIENTS, 9]
+    rounds = [2**64 - 1 if client == 8 else 3 for client in clients]
+    secrets = [bytes(32) if client == 8 else key_of(client) for client in clients]
+    assert found.at == {
+        ("keys", SESSION, "page 0"): struct.pack("<9Q9Q", *clients, *rounds) + b"".join(secrets),
+        ("keys", SESSION, "page 1"): struct.pack("<QQ", 64, 3) + key_of(64),
         ("session", SESSION): encode(session),
-        ("key", SESSION, 8): b"",
         ("grant", SESSION, 9): encode([b"a grant", b"r" * 32]),
         ("grant", SESSION): encode([b"of the opener", None]),
         ("answer", SESSION, 1, "update", 1): encode([DIGEST, listed(1, CLIENTS[:5]), answer]),
-        ("first message", SESSION, 1): b"m" * 32,
-        ("reply", SESSION, 1, "update"): b"m" * 32,
         ("enrolment key",): b"an enrolment key",
+        ("state",): encode([b"of a role", "", b""]),
     }
 
 
@@ -286,12 +287,13 @@ def test_a_nodes_store_is_what_the_page_says(tmp_path):
         store.keep(SESSION, contents, since=store.position, round_number=4, update=b"u" * 32)
     found = Read(path)
     assert found.owner == hashlib.sha256(b"shieldfl step store 1\0").digest()
-    name, key = decode(found.at.pop(("file", SESSION, "long")))
+    content, name, key = decode(found.at.pop(("kept", SESSION, "long")))
+    assert content == b""
     assert name[32:] == "-" + found.mac("kept files")[:8].hex()
     sealed = (tmp_path / "store-kept" / name).read_bytes()
     assert AESGCM(key).decrypt(bytes(12), sealed, name.encode()) == long
     assert found.at == {
-        ("kept", SESSION, "short"): b"s",
+        ("kept", SESSION, "short"): encode([b"s", "", b""]),
         ("moved", SESSION): b"",
         ("update", found.mac("update", b"u" * 32).hex()): encode([[SESSION, 4]]),
     }

@@ -234,9 +234,7 @@ def test_what_is_wrong_is_one_line(operators, tmp_path):
 
 def test_files_are_for_their_owner_alone(operators, clinics):
     secrets = [
-        path
-        for path in operators.rglob("*")
-        if path.suffix in {".key", ".pem"} or path.name in {"state", "store"}
+        path for path in operators.rglob("*") if path.suffix in {".key", ".pem"} or path.name == "store"
     ]
     assert len(secrets) > 4
     assert all(path.stat().st_mode & 0o077 == 0 for path in secrets)

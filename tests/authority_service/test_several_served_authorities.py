@@ -24,11 +24,12 @@ from authority_service.served import (
 )
 from documentation_pages import ROOT
 from methods.method_conformance import SteppedRun
+from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import ANSWER_DOMAIN, digest_of_parts, signed_bytes
-from shieldfl.authority_service.authority_client import RemoteAuthority, SeveralAuthorities
+from shieldfl.authority_service.authority_client import SeveralAuthorities
 from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
-from shieldfl.authority_service.served_session import ServedSession, SessionRequest
+from shieldfl.authority_service.served_session import SessionRequest
 from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity, read_answer, sealed_answer
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, UnreachableError
 from shieldfl.rounds.opening_rule import sum_request
@@ -118,7 +119,7 @@ def test_an_authority_signs_no_session_that_it_has_not_offered_a_key_for(folders
         with pytest.raises(PolicyError, match="has not offered exactly one"):
             clients[0].begun(replace(request, group=group, nonce=bytes(16)))
         # An attempt that fails for another reason takes the offer, too.
-        monkeypatch.setattr(ServedSession, "_keep", failing)
+        monkeypatch.setattr(AuthorityStore, "keep_state", failing)
         with pytest.raises(DataError):
             clients[1].begun(replace(request, group=group))
         monkeypatch.undo()
@@ -137,7 +138,7 @@ def test_an_authority_signs_no_session_that_it_has_not_offered_a_key_for(folders
         client.begun(replace(request, group=later))
 
 
-def failing(session):
+def failing(*_):
     raise DataError("no disk")
 
 
@@ -452,23 +453,10 @@ def test_a_round_that_was_left_unsigned_is_signed_no_more_once_another_has_begun
             run.authority.sign_answer("update", 1, bytes(32))
 
 
-def test_an_authority_that_was_put_back_signs_nothing_else(folders, monkeypatch):
-    kept = {}
+def test_an_authority_that_was_restarted_signs_nothing_else(folders):
     with connected(folders[:2]) as (_, connection):
         run = begun(connection)
-        sign_answer = RemoteAuthority.sign_answer
-
-        def keep_states(*asked):
-            for folder in folders[:2]:
-                (state,) = folder.sessions.glob("*/state")
-                kept[state] = state.read_bytes()
-            return sign_answer(*asked)
-
-        monkeypatch.setattr(RemoteAuthority, "sign_answer", keep_states)
         run.run_round()
-        monkeypatch.undo()
         session = run.authority.session_id
-    for state, content in kept.items():
-        state.write_bytes(content)
-    with connected(folders[:2]) as (_, connection), pytest.raises(PolicyError, match="another reply"):
+    with connected(folders[:2]) as (_, connection), pytest.raises(PolicyError, match="another answer"):
         connection.session(session).sign_answer("update", 1, bytes(32))

@@ -1,4 +1,4 @@
-"""Federations whose authority has its memory in a file, stepped by hand and set back to an earlier state of its own."""
+"""Federations whose authority has its state in a file, stepped by hand and continued from it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
+from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import round_key_parts
 from shieldfl.rounds.method import Method
 
 KEY = bytes(32)
-"""Of the states."""
+"""Of the stores, and of states without one."""
 
 
 def same_in_every_round(round_number, client, start):
@@ -27,19 +28,22 @@ def same_in_every_round(round_number, client, start):
 
 
 def run_in_file(path, variant, **changes):
+    store = AuthorityStore.create(path, KEY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
+        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=store))
         return SteppedRun(variant, **changes)
 
 
-def set_back(run, state, path):
-    """Put in the place of the run's authority, which ends, one that goes on from a state and the file."""
-    run.authority.keys.close()
-    again = run.method.authority_steps(
-        run.setup, run.initial, threads=1, shared_secret=run.shared_secret, store=path
+def restart(run, path):
+    """Put in the place of the run's authority, which ends, one that continues from the file."""
+    run.authority.close()
+    run.authority = run.method.authority_steps(
+        run.setup,
+        run.initial,
+        threads=1,
+        shared_secret=run.shared_secret,
+        store=AuthorityStore(path, KEY),
     )
-    again.restore(state, KEY)
-    run.authority = again
 
 
 def closed_over(run, phase, number, clients, first, participants=4, trained=()):

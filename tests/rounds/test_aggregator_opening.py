@@ -14,6 +14,7 @@ from methods.variants import (
     opened_by_clients,
     variants,
 )
+from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.encryption.enrolment import OPENER, sealed_request
 from shieldfl.errors import (
@@ -127,7 +128,7 @@ def test_an_aggregator_that_lost_its_state_gets_no_second_grant():
 def test_the_aggregator_may_ask_for_its_grant_before_among_and_after_the_clients(turn, in_a_file, tmp_path):
     run = run_of("full-he")
     method, plan = run.method, run.method.plan
-    store = tmp_path / "store" if in_a_file else None
+    store = AuthorityStore.create(tmp_path / "store", SEALED) if in_a_file else None
     authority, setup = method.authority_setup(run.initial, store=store)
     clients = [
         method.client_steps(setup, index, run.weights[index], run.initial) for index in range(plan.clients)
@@ -136,7 +137,6 @@ def test_the_aggregator_may_ask_for_its_grant_before_among_and_after_the_clients
     others = method.aggregator_steps(setup, run.weights, initial=run.initial)
     for at in range(plan.clients + 1):
         if at == turn:
-            before = authority.state(SEALED)
             granted = authority.grant(aggregator.enrolment())
             aggregator.enrolled(granted)
         if at < plan.clients:
@@ -144,13 +144,13 @@ def test_the_aggregator_may_ask_for_its_grant_before_among_and_after_the_clients
         if at < max(turn, plan.clients - 1):
             assert authority.keys._owner.enrolment_key is not None
     assert authority.keys._owner.enrolment_key is None
-    states = [authority.state(SEALED)]
-    # What came after the state was kept is in the file, and needs nothing more that requests are sealed to.
-    states += [before] if in_a_file and turn == plan.clients else []
-    for state in states:
-        authority.keys.close()
+    for _ in range(2):
+        state = None if in_a_file else authority.state(SEALED)
+        authority.close()
+        store = AuthorityStore(tmp_path / "store", SEALED) if in_a_file else None
         authority = method.authority_steps(setup, run.initial, store=store)
-        authority.restore(state, SEALED)
+        if state is not None:
+            authority.restore(state, SEALED)
         assert authority.keys._store.keep_enrolment_key(None) is None
         assert authority.grant(aggregator.enrolment()) == granted
         with pytest.raises(PolicyError, match="granted the answers of this session before"):

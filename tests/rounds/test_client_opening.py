@@ -81,10 +81,6 @@ def test_clients_enrol_once_and_with_the_last_one_enrolment_ends():
     for index in (0, 3):
         with pytest.raises(PolicyError, match="enrolment has ended"):
             authority.enrol(index, run.method.client_steps(setup, index, 1, run.initial).enrolment())
-    some, setup = run.method.authority_setup(run.initial)
-    some.keys.end_enrolment()
-    with pytest.raises(PolicyError, match="enrolment has ended"):
-        some.enrol(0, run.method.client_steps(setup, 0, 1, run.initial).enrolment())
     # What was lost on the way is given again, also then.
     assert [authority.enrol(index, clients[index].enrolment()) for index in range(4)] == grants
 

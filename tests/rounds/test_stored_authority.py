@@ -1,157 +1,183 @@
-"""A federation's authority whose memory is in a file: whichever state it goes on from, it answers nobody twice."""
+"""A federation's authority whose state is in a file: from there it continues, and answers nobody twice."""
 
 from __future__ import annotations
 
-import shutil
+import gc
+import weakref
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun
-from methods.stored_run import KEY, run_in_file, set_back
-from methods.variants import labelled, opened_by_clients
+from methods.method_conformance import SteppedRun, assert_same_models
+from methods.stored_run import KEY, restart, run_in_file
+from methods.variants import labelled, opened_by_aggregator, opened_by_clients
+from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
-from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import DataError, KeyMismatchError, PolicyError, ShieldError, WireFormatError
 
 
-def variant_of(label):
-    return opened_by_clients([labelled(label)])[0] if label.startswith("full-he") else labelled(label)
+def variant_of(label, opener):
+    change = {"clients": opened_by_clients, "aggregator": opened_by_aggregator}.get(opener)
+    return replace(labelled(label), opener="authority") if change is None else change([labelled(label)])[0]
 
 
-def stored_run(path, label="full-he"):
-    return run_in_file(path, variant_of(label))
-
-
-def request_over(run, clients):
-    """What an aggregator asks that has these clients' frames of the last round."""
-    aggregator = run.new_aggregator()
-    aggregator.begin_round(1, Message())
-    aggregator.begin_phase("update", 1, None)
-    for client in clients:
-        aggregator.receive("update", client, run.sent["update"][client])
-    aggregator.close("update")
-    return aggregator.request("update")
-
-
-# Who opens: each client, or the authority; one purpose, or two.
-@pytest.mark.parametrize("label", ["full-he", "mask-crypt", "selective-shield/encrypted"])
-def test_a_restart_after_every_round_changes_nothing(tmp_path, label):
-    path = tmp_path / "store"
-    stored, plain = stored_run(path, label), SteppedRun(variant_of(label))
+# Who opens; one purpose, or two; keys that clients share, or pairs.
+@pytest.mark.parametrize(
+    ("label", "opener"),
+    [
+        ("full-he", "clients"),
+        ("full-he", "aggregator"),
+        ("full-he", "authority"),
+        ("mask-crypt", "authority"),
+        ("selective-shield/encrypted", "clients"),
+        ("full-he/ckks", "authority"),
+    ],
+)
+def test_a_restart_after_every_round_changes_nothing(tmp_path, label, opener):
+    path, variant = tmp_path / "store", variant_of(label, opener)
+    stored, plain = run_in_file(path, variant), SteppedRun(variant)
     for participants in ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3]):
         for run in (stored, plain):
             run.run_round(participants)
-        state = stored.authority.state(KEY)
-        assert len(state) < 20_000 or not stored.method.clients_open  # the memory is not in it
-        set_back(stored, state, path)
-    np.testing.assert_array_equal(stored.merged(1).parameters, plain.merged(1).parameters)
+        restart(stored, path)
+    assert_same_models(stored, plain)
 
 
-def test_from_a_state_before_an_answer_the_same_request_gets_it_and_no_other_list_any(tmp_path):
+def test_a_state_too_long_for_the_table_is_a_file_that_changes_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("shieldfl.authority.kept_files.LONGEST_IN_TABLE_BYTES", 100)
     path = tmp_path / "store"
-    run = stored_run(path)
-    run.begin_round(1)
-    begun = run.authority.state(KEY)
-    run.run_round()
-    asked = run.aggregator.request("update")
-    answer = run.authority.answer("update", asked)
-    others = request_over(run, [0, 1, 2])
-    set_back(run, begun, path)
-    with pytest.raises(PolicyError, match="with another list or total"):
-        run.authority.answer("update", others)
-    with pytest.raises(PolicyError, match="the store has 1 reply"):
-        run.authority.begin_round(2)
-    # What is not known is kept with the state.
-    set_back(run, run.authority.state(KEY), path)
-    with pytest.raises(PolicyError, match="send the same requests again"):
-        run.authority.begin_round(2)
-    assert run.authority.answer("update", asked) == answer
-    run.run_round()
-    # Had it its memory in the state, as without a file, the other list would have been answered.
-    forgetful = SteppedRun(variant_of("full-he"))
-    old = forgetful.authority.state(KEY)
-    forgetful.run_round()
-    others = request_over(forgetful, [0, 1, 2])
-    again = forgetful.new_authority()
-    again.restore(old, KEY)
-    again.begin_round(1)
-    assert again.answer("update", others)
-
-
-def test_rounds_that_the_file_knows_to_be_over_are_not_begun_again(tmp_path):
-    path = tmp_path / "store"
-    run = stored_run(path)
-    old = run.authority.state(KEY)
+    run = run_in_file(path, variant_of("full-he", "authority"))
+    names = set()
     for _ in range(3):
         run.run_round()
-    set_back(run, old, path)
-    with pytest.raises(PolicyError, match="round 2 is over since round 3 began"):
-        run.authority.begin_round(2)
+        kept = [one.name for one in (tmp_path / "store-kept").iterdir()]
+        assert len(kept) <= 2  # the newest, and the one before, which a failed commit would need
+        names |= {*kept}
+        restart(run, path)
+    assert len(names) > 3
+    run.authority.close()
+    for one in (tmp_path / "store-kept").iterdir():
+        one.write_bytes(one.read_bytes()[:-1] + b"x")
+    with pytest.raises(WireFormatError, match="was altered, or belongs to another copy"):
+        restart(run, path)
 
 
-def test_a_state_that_knows_replies_that_the_file_does_not_have_is_refused(tmp_path):
-    path = tmp_path / "store"
-    run = stored_run(path)
+def test_it_takes_no_state_but_that_of_its_store(tmp_path):
+    run = run_in_file(tmp_path / "store", variant_of("full-he", "clients"))
+    old = run.authority.state(KEY)
     run.run_round()
-    run.authority.keys._known = run.authority.keys._held_store().position.rows + 1
-    state = run.authority.state(KEY)
+    with pytest.raises(PolicyError, match="is in its store"):
+        run.authority.restore(old, KEY)
     with pytest.raises(WireFormatError):
-        set_back(run, state, path)
+        run.new_authority().restore(old, KEY)
 
 
-def test_an_older_file_than_the_state_and_the_file_of_others_are_refused(tmp_path):
-    path, other = tmp_path / "store", tmp_path / "other"
-    run = stored_run(path)
-    begun = run.authority.state(KEY)
-    run.authority.keys.close()
-    shutil.copy(path, tmp_path / "old")
-    set_back(run, begun, path)
-    run.run_round()
-    state = run.authority.state(KEY)
-    run.authority.keys.close()
-    stored_run(other).authority.keys.close()
-    for wrong, error, words in (
-        (tmp_path / "old", DataError, "old copy"),
-        (other, KeyMismatchError, "store of another authority"),
-    ):
-        fresh = run.method.authority_steps(run.setup, run.initial, threads=1, store=wrong)
-        with pytest.raises(error, match=words):
-            fresh.restore(state, KEY)
-    without = run.new_authority()
-    with pytest.raises(WireFormatError):
-        without.restore(state, KEY)
-    set_back(run, state, path)
-    with pytest.raises(PolicyError, match="exists: open it"):
-        run.method.authority_setup(run.initial, store=path)
-    with pytest.raises(ParameterError, match="a store is for an authority that clients enrol with"):
-        SteppedRun(labelled("full-he/ckks")).method.authority_setup(run.initial, store=other)
+def test_another_key_another_federation_and_a_new_file_have_no_state_for_it(tmp_path):
+    path, other, fresh = tmp_path / "store", tmp_path / "other", tmp_path / "fresh"
+    run, others = (run_in_file(one, variant_of("full-he", "clients")) for one in (path, other))
+    for one in (run, others):
+        one.run_round()
+        one.authority.close()
+    AuthorityStore.create(fresh, KEY).close()
+
+    def resumed(path, key=KEY, **options):
+        with AuthorityStore(path, key, **options) as store:
+            run.method.authority_steps(run.setup, run.initial, threads=1, store=store)
+
+    with pytest.raises(KeyMismatchError, match="another key"):
+        resumed(path, b"k" * 32)
+    with pytest.raises(KeyMismatchError, match="another session"):
+        resumed(other)
+    with pytest.raises(PolicyError, match="it is new, or was restored"):
+        resumed(fresh)
+    resumed(path)
+    with pytest.raises(PolicyError, match="it is new, or was restored"):
+        resumed(path, restored=True)
 
 
-def test_a_process_that_ended_between_the_purposes_of_a_round_goes_on(monkeypatch, tmp_path):
-    """Each purpose's keys are moved on in a transaction of their own."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt, DataError("the disk"), MemoryError])
+def test_a_step_that_is_cut_off_between_two_purposes_has_not_begun(monkeypatch, tmp_path, error):
     path = tmp_path / "store"
-    run = stored_run(path, "selective-shield/encrypted")
+    run = run_in_file(path, labelled("selective-shield/encrypted"))
     run.run_round()
-    before = run.authority.state(KEY)
+
+    def ended():
+        return {one.newest_closed_round for one in run.authority.keys._authorities.values()}
+
     *_, last = run.authority.keys._authorities.values()
 
     def ends(number):
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(last, "close_round", ends)
-    with pytest.raises(KeyboardInterrupt):
+    before = ended()
+    with pytest.raises(error if isinstance(error, type) else DataError):
         run.authority.begin_round(2)
-    set_back(run, before, path)
-    run._round = 2
+    assert ended() == before
     run.run_round()
-    ended = {one.newest_closed_round for one in run.authority.keys._authorities.values()}
-    assert ended == {2}
-    set_back(run, run.authority.state(KEY), path)
+    assert ended() == {1}
+    restart(run, path)
     run.run_round()
 
 
-def test_a_set_up_that_is_refused_leaves_no_file(tmp_path):
-    run = SteppedRun(labelled("dict-pfl"))
-    with pytest.raises(ParameterError):
-        run.method.authority_setup(run.initial, shared_secret=b"short", store=tmp_path / "store")
-    assert not (tmp_path / "store").exists()
+@pytest.mark.parametrize("label", ["full-he", "full-he/ckks"])
+def test_a_store_is_of_one_federation_alone(tmp_path, label):
+    path = tmp_path / "store"
+    run = run_in_file(path, labelled(label))
+    store = run.authority._store
+    with pytest.raises(PolicyError, match="the store is not new"):
+        run.method.authority_setup(run.initial, store=store)
+    run.run_round()
+
+
+def test_a_set_up_whose_state_cannot_be_kept_leaves_the_store_new(tmp_path, monkeypatch):
+    run = SteppedRun(labelled("full-he"))
+    with AuthorityStore.create(tmp_path / "store", KEY) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(AuthorityStore, "keep_state", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                run.method.authority_setup(run.initial, store=store)
+        assert store.position == (0, 0)
+        authority, setup = run.method.authority_setup(run.initial, store=store)
+        client = run.method.client_steps(setup, 0, 1, run.initial)
+        authority.enrol(0, client.enrolment())
+
+
+def test_a_store_that_fails_in_a_step_that_opens_says_what_was_refused(tmp_path, monkeypatch):
+    run = run_in_file(tmp_path / "store", variant_of("full-he", "authority"))
+    run.authority.begin_round(1)
+
+    def fails(*_):
+        raise DataError("failed before")
+
+    monkeypatch.setattr(AuthorityStore, "keep_state", fails)
+    with pytest.raises(DataError, match="failed before") as failed:
+        run.authority.answer("update", Message({"round": Message.from_number(1)}))
+    assert isinstance(failed.value.__context__, WireFormatError)
+
+
+def test_a_refused_step_keeps_no_message(tmp_path):
+    run = run_in_file(tmp_path / "store", variant_of("full-he", "authority"))
+    gc.collect()
+    gc.disable()
+    try:
+        message = Message({"round": Message.from_number(1)})
+        kept = weakref.ref(message)
+        with pytest.raises(ShieldError):
+            run.authority.answer("update", message)
+        del message
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_a_state_that_is_put_back_while_the_store_is_held_is_refused(tmp_path):
+    run = run_in_file(tmp_path / "store", variant_of("full-he", "clients"))
+    connection = run.authority._store._connection
+    select = "SELECT number, sealed FROM records WHERE kind = 'state'"
+    before = connection.execute(select).fetchone()
+    run.run_round()
+    connection.execute("UPDATE records SET number = ?, sealed = ? WHERE kind = 'state'", before)
+    for _ in range(2):
+        with pytest.raises(WireFormatError, match="its state is an earlier one"):
+            run.authority.begin_round(2)

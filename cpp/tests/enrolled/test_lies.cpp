@@ -245,6 +245,46 @@ TEST_OF_BOTH(keys_go_on_with_the_rounds_and_never_back) {
   key.advance_to(5 + ClientKey::kMostRoundsAhead);
 }
 
+TEST_OF_BOTH(stored_keys_go_on_together_as_each_does_alone) {
+  const EnrolledSession<Types> session(tests::small_request<Types>(kClients), 3);
+  constexpr std::string_view kScheme = Types::PublicKey::Scheme::kName;
+  std::vector<std::uint64_t> rounds;
+  std::vector<std::uint64_t> clients;
+  std::vector<std::uint8_t> secrets;
+  std::vector<ClientKey> alone;
+  for (const std::uint64_t stands : {0, 3, 7}) {
+    ClientKey key = session.keys_of[0][rounds.size()];
+    key.advance_to(stands);
+    clients.push_back(key.client());
+    rounds.push_back(stands);
+    secrets.insert(secrets.end(), key.secret().bytes.begin(), key.secret().bytes.end());
+    if (stands < 5) key.advance_to(5);
+    alone.push_back(key);
+  }
+  const auto before = secrets;
+  const std::uint64_t too_far = 1 + ClientKey::kMostRoundsAhead;
+  CHECK_THROWS((enrolled::advance_all(kScheme, rounds, secrets, too_far), 0), ErrorCode::kPolicy);
+  CHECK_THROWS((enrolled::advance_all(kScheme, std::span(rounds).first(2), secrets, 5), 0),
+               ErrorCode::kParameter);
+  CHECK(secrets == before && rounds[0] == 0);
+  enrolled::advance_all(kScheme, rounds, secrets, 5);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    CHECK(rounds[i] == alone[i].round());
+    CHECK(std::equal(alone[i].secret().bytes.begin(), alone[i].secret().bytes.end(),
+                     secrets.begin() + static_cast<std::ptrdiff_t>(i * kSeedBytes)));
+  }
+  const Id id = session.key->id();
+  const std::vector<ClientKey> keys = enrolled::keys_of(kScheme, id, clients, rounds, secrets);
+  CHECK(keys.size() == 3 && keys[1].client() == clients[1] && keys[1].round() == 5 && keys[2].round() == 7);
+  CHECK(keys[1].key_id() == id && keys[1].secret().bytes == alone[1].secret().bytes);
+  const auto two = std::span(clients).first(2);
+  CHECK_THROWS(enrolled::keys_of(kScheme, id, two, rounds, secrets), ErrorCode::kParameter);
+  CHECK_THROWS(enrolled::keys_of(kScheme, id, clients, std::span(rounds).first(2), secrets),
+               ErrorCode::kParameter);
+  clients[0] = std::uint64_t{1} << 32;
+  CHECK_THROWS(enrolled::keys_of(kScheme, id, clients, rounds, secrets), ErrorCode::kParameter);
+}
+
 TEST_OF_BOTH(a_sum_key_takes_the_participants_own_keys) {
   const Round<Types> round;
   const auto request = round.session.request_of(round.total);

@@ -7,15 +7,21 @@ answer.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from shieldfl.array_view import as_bytes, as_count
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.array_view import Buffer, as_bytes, as_count
+from shieldfl.authority.kept_files import Kept
 from shieldfl.authority.store import (
     AT_PLACE,
     DIGEST_BYTES,
     KEY_BYTES,
+    MEMORY,
     Place,
     Store,
     Transaction,
@@ -42,20 +48,76 @@ OPENER_HAS_GRANT = (
 _FRAME_ID_BYTES = 16
 _LEAST_CLIENTS = 2
 _ENROLMENT_KEY, _ENROLMENT_END = Place("enrolment key"), Place("enrolment end")
+_STATE = Place("state")
+
+
+_REVOKED = np.uint64(2**64 - 1)
+"""Round of a client that was revoked, whose key is zeros."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
-class ClientKey(Uncopied):
-    """A client's key, 32 bytes, from which the keys of ``round`` and later derive, but no earlier ones."""
+class StoredKeys(Uncopied):
+    """Clients' keys, in ascending order of the clients.
 
-    _why_uncopied = "holds a secret key and is neither copied nor pickled: take it where it is used"
+    From each key derive the keys of its round and of later ones, but no earlier ones.
+    """
 
-    round: int
-    key: bytes
+    _why_uncopied = "hold secret keys and are neither copied nor pickled: take them where they are used"
+
+    clients: NDArray[np.uint64]
+    """Clients' numbers, shape (n,)."""
+    rounds: NDArray[np.uint64]
+    """Round of each key, shape (n,)."""
+    secrets: NDArray[np.uint8]
+    """The keys, shape (n, 32)."""
+
+    @classmethod
+    def of(cls, client: int, round_number: int, secret: Buffer) -> Self:
+        """Return the key of one client, of 32 bytes."""
+        clients, rounds = np.array([[client], [round_number]], np.uint64)
+        return cls(clients, rounds, np.frombuffer(secret, np.uint8).reshape(1, KEY_BYTES).copy())
+
+    @classmethod
+    def joined(cls, several: Sequence[StoredKeys]) -> Self:
+        """Return all keys of several. Raises PolicyError if they name a client twice."""
+        clients = np.concatenate([one.clients for one in several])
+        order = np.argsort(clients, kind="stable")
+        clients = clients[order]
+        twice = clients[1:][clients[1:] == clients[:-1]]
+        if twice.size:
+            raise PolicyError(f"client {twice[0]} was enrolled in the session before: take another number")
+        rounds, secrets = (
+            np.concatenate([getattr(one, name) for one in several])[order] for name in _OF_EACH
+        )
+        return cls(clients, rounds, secrets)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        count = len(content) // _KEY_RECORD_BYTES
+        clients, rounds = np.frombuffer(content, np.uint64, 2 * count).reshape(2, count).copy()
+        secrets = np.frombuffer(content, np.uint8, offset=16 * count).reshape(count, KEY_BYTES)
+        return cls(clients, rounds, secrets.copy())
+
+    def to_bytes(self) -> bytes:
+        return b"".join(column.tobytes() for column in (self.clients, self.rounds, self.secrets))
+
+    def at(self, places: Any) -> StoredKeys:
+        """Return the keys at these places; with a slice they are the same memory."""
+        return StoredKeys(self.clients[places], self.rounds[places], self.secrets[places])
+
+    def put(self, places: Any, keys: StoredKeys) -> None:
+        """Overwrite the keys at these places."""
+        self.rounds[places], self.secrets[places] = keys.rounds, keys.secrets
+
+    def wipe(self) -> None:
+        self.secrets[:] = 0
 
 
-Keys = Mapping[int, ClientKey]
-"""Clients' keys, by client."""
+_OF_EACH = "rounds", "secrets"
+_NO_KEYS = StoredKeys(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty((0, KEY_BYTES), np.uint8))
+_KEY_RECORD_BYTES = 8 + 8 + KEY_BYTES
+_CLIENTS_A_PAGE = 64
+"""Number of consecutive clients whose keys are one record, of some 3 kB: an answer writes it once."""
 
 
 class Grant(NamedTuple):
@@ -82,8 +144,8 @@ class _Session(NamedTuple):
     answered: int = -1
     closed: int = -1
     """Newest round that was closed, as ``answered`` is the newest that was answered; -1 before the first."""
-    replied: int = 0
-    """Number of the newest reply's record."""
+    enrolled: int = 0
+    """Number of clients that were ever enrolled."""
     answers: tuple[tuple[str, int], ...] = ()
     """Purpose and record number of each answer in the newest answered round.
 
@@ -102,17 +164,10 @@ class _Session(NamedTuple):
         return self.answered - self.rules.answers_kept
 
 
-def message_place(session: bytes, round_number: int, phase: str | None = None) -> Place:
-    """Return the place of a sent message's digest: a round's first message, or the reply in a phase."""
-    if phase is None:
-        return placed("first message", session, round_number)
-    return placed("reply", session, round_number, phase)
-
-
 Participants = list[tuple[int, bytes]]
 """Clients' numbers, in ascending order, each with the id of the client's frame."""
-_CLIENTS_AT_ONCE = 500
-"""Most clients whose records one statement asks for, within every SQLite's limit on values."""
+_PAGES_AT_ONCE = 500
+"""Most pages that one statement asks for, within every SQLite's limit on values."""
 
 
 def _listed(participants: Any) -> Participants:
@@ -159,31 +214,49 @@ def _check_open(round_number: int, begun: _Session) -> None:
     _check_ahead(round_number, begun)
 
 
-def take_keys(change: Transaction, session: bytes, clients: Iterable[int]) -> dict[int, ClientKey]:
-    """Return clients' keys, which have to be written again.
-
-    Raises PolicyError for a client that is not enrolled, or was revoked.
-    """
-    held: dict[int, ClientKey | None] = dict.fromkeys(clients)
-    asked = list(held)
-    for first in range(0, len(asked), _CLIENTS_AT_ONCE):
-        some = asked[first : first + _CLIENTS_AT_ONCE]
-        places = ",".join("?" * len(some))
-        condition = f"kind = 'key' AND session = ? AND round = -1 AND name = '' AND client IN ({places})"
-        for place, _, content in change.find(condition, session, *some, taken=True):
-            if not content:
-                raise PolicyError(f"client {place.client} was revoked: leave it out, in a new round")
-            held[place.client] = ClientKey(*decoded(content, tuple[int, bytes]))
-    keys = {client: key for client, key in held.items() if key is not None}
-    for client in held.keys() - keys.keys():
-        raise PolicyError(f"client {client} is not enrolled in the session: leave it out, in a new round")
-    return keys
+def _page(number: Any) -> str:
+    return f"page {number}"
 
 
-def _write_keys(change: Transaction, session: bytes, keys: Keys, *, taken: bool) -> None:
-    for client, key in sorted(keys.items()):
-        as_bytes(key.key, KEY_BYTES, "a client's key")
-        change.put(Place("key", session, client=client), encoded((key.round, key.key)), taken=taken)
+class _KeyPages:
+    """The pages of a session's keys that have some clients, within a transaction that writes them again."""
+
+    def __init__(
+        self, change: Transaction, session: bytes, clients: NDArray[np.uint64] | None = None
+    ) -> None:
+        """Read the pages of these clients; of all clients for None."""
+        self._change, self._session = change, session
+        if clients is None:
+            found = [*change.find("kind = 'keys' AND session = ?", session, taken=True)]
+        else:
+            found, pages = [], [_page(one) for one in np.unique(clients // _CLIENTS_A_PAGE)]
+            for first in range(0, len(pages), _PAGES_AT_ONCE):
+                some = pages[first : first + _PAGES_AT_ONCE]
+                places = ",".join("?" * len(some))
+                at = f"kind = 'keys' AND session = ? AND round = -1 AND name IN ({places}) AND client = -1"
+                found += change.find(at, session, *some, taken=True)
+        self._there = {place.name for place, _, _ in found}
+        self.keys = StoredKeys.joined([_NO_KEYS, *(StoredKeys.from_bytes(page) for _, _, page in found)])
+
+    def places_of(self, clients: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """Return where clients' keys are. Raises PolicyError for clients that have none, or were revoked."""
+        there = self.keys.clients
+        places = np.searchsorted(there, clients)
+        for client in clients[(places == len(there)) | (np.append(there, _REVOKED)[places] != clients)]:
+            raise PolicyError(f"client {client} is not enrolled in the session: leave it out, in a new round")
+        for client in clients[self.keys.rounds[places] == _REVOKED]:
+            raise PolicyError(f"client {client} was revoked: leave it out, in a new round")
+        return places
+
+    def write(self) -> None:
+        """Write every page over its earlier content, and wipe the keys here."""
+        page_of = self.keys.clients // _CLIENTS_A_PAGE
+        pages, starts = np.unique(page_of, return_index=True)
+        for page, start, end in zip(pages, starts, np.append(starts[1:], len(page_of)), strict=False):
+            place = Place("keys", self._session, name=_page(page))
+            content = self.keys.at(slice(start, end)).to_bytes()
+            self._change.put(place, content, taken=place.name in self._there)
+        self.keys.wipe()
 
 
 def _has_ended(change: Transaction) -> bool:
@@ -226,8 +299,9 @@ class AuthorityStore(Store):
     is over, is refused. An old copy could answer another list: see :class:`~shieldfl.authority.store.Store`.
     """
 
-    _kinds = ("session", "first message", "reply", "enrolment key", "enrolment end")
-    _of_epoch = ("key", "grant", "answer")
+    _kinds = ("session", "enrolment key", "enrolment end")
+    _of_epoch = ("keys", "grant", "answer", "state")
+    _owner = hashlib.sha256(b"shieldfl authority store 1\0").digest()
     _nothing = "Nothing was answered"
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
@@ -254,29 +328,29 @@ class AuthorityStore(Store):
         with self._transaction() as change:
             return change.get(place) is not None
 
-    def enrol(self, session: bytes, keys: Keys, grants: Mapping[int, Grant] | None = None) -> None:
+    def enrol(self, session: bytes, keys: StoredKeys, grants: Mapping[int, Grant] | None = None) -> None:
         self.enrol_in({session: keys}, {session: grants or {}})
 
     def enrol_in(
         self,
-        keys: Mapping[bytes, Keys],
+        keys: Mapping[bytes, StoredKeys],
         grants: Mapping[bytes, Mapping[int, Grant]] | None = None,
         *,
         clients: int | None = None,
     ) -> None:
-        """Enrol clients in several sessions, in all or none; keys and grants are by session, then client.
+        """Enrol clients in several sessions, in all or none; keys are by session, grants by client, too.
 
         ``clients`` is the final number of clients. Enrolment ends with the last one, in all sessions of the
         store.
         """
         with self._enrolling(list(keys), clients) as change:
             for session, own in keys.items():
-                for client in own:
-                    if change.get(placed("key", session, client=client)) is not None:
-                        raise PolicyError(
-                            f"client {client} was enrolled in the session before: take another number"
-                        )
-                _write_keys(change, session, own, taken=False)
+                pages = _KeyPages(change, session, own.clients)
+                pages.keys = StoredKeys.joined([pages.keys, own])
+                pages.write()
+                begun = _read_session(change, session)
+                enrolled = begun.enrolled + len(own.clients)
+                _write_session(change, session, begun._replace(enrolled=enrolled))
                 for client, grant in (grants or {}).get(session, {}).items():
                     change.put(Place("grant", session, client=client), encoded(grant))
 
@@ -304,7 +378,9 @@ class AuthorityStore(Store):
             for session in sessions:
                 _read_session(change, session)
             yield change
-            if clients is not None and all(change.count("key", session) >= clients for session in sessions):
+            if clients is not None and all(
+                _read_session(change, session).enrolled >= clients for session in sessions
+            ):
                 _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
@@ -337,17 +413,20 @@ class AuthorityStore(Store):
 
     def revoke(self, session: bytes, client: int) -> None:
         """Delete a client's key and grant: no list that names it is answered any more."""
-        place = placed("key", session, client=as_number(client, "a client's number"))
+        number = as_number(client, "a client's number")
         with self._transaction() as change:
             _read_session(change, session)
-            take_keys(change, session, [place.client])
-            change.put(place, b"", taken=True)
-            change.delete(AT_PLACE, *place._replace(kind="grant"))
+            asked = np.array([number], np.uint64)
+            pages = _KeyPages(change, session, asked)
+            (place,) = pages.places_of(asked)
+            pages.keys.rounds[place], pages.keys.secrets[place] = _REVOKED, 0
+            pages.write()
+            change.delete(AT_PLACE, *Place("grant", session, client=number))
 
-    def close_round(self, session: bytes, round_number: int, ratchet: Callable[[Keys], Keys]) -> None:
+    def close_round(self, session: bytes, round_number: int, advance: Callable[[StoredKeys], None]) -> None:
         """End a round and all earlier ones for every client; a round that was ended before stays as it is.
 
-        ``ratchet`` gets all clients' keys. It returns them, each advanced to the next round unless it is past
+        ``advance`` gets all clients' keys. It advances each, in place, to the next round unless it is past
         that.
         """
         number = placed("session", session, round_number).round
@@ -356,17 +435,15 @@ class AuthorityStore(Store):
             if number <= begun.closed:
                 return
             _check_ahead(number, begun)
-            held = {
-                place.client: ClientKey(*decoded(content, tuple[int, bytes]))
-                for place, _, content in change.find("kind = 'key' AND session = ?", session)
-                if content
-            }
-            ratcheted = ratchet(held)
-            if ratcheted.keys() != held.keys() or any(
-                key.round != max(held[client].round, number + 1) for client, key in ratcheted.items()
-            ):
+            pages = _KeyPages(change, session)
+            live = np.flatnonzero(pages.keys.rounds != _REVOKED)
+            held = pages.keys.at(live)
+            advance(held)
+            if not np.array_equal(held.rounds, np.maximum(pages.keys.rounds[live], number + 1)):
                 raise ParameterError(f"every key must be advanced to round {number + 1}, and none further")
-            _write_keys(change, session, ratcheted, taken=False)
+            pages.keys.put(live, held)
+            held.wipe()
+            pages.write()
             _write_session(change, session, begun._replace(closed=number))
 
     def newest_closed_round(self, session: bytes) -> int:
@@ -381,12 +458,12 @@ class AuthorityStore(Store):
         purpose: str,
         participants: Iterable[tuple[int, bytes]],
         total_digest: bytes,
-        compute: Callable[[Keys], tuple[bytes, Keys]],
+        compute: Callable[[StoredKeys], bytes],
     ) -> bytes:
         """Return the answer for a set of clients: the same request's earlier answer, or else a new one.
 
-        ``compute`` gets the clients' keys. It returns the answer and all these keys, each at its new round,
-        at most the round after this one. It is called within the transaction, at most once. Its answer must
+        ``compute`` gets the clients' keys. It advances each in place, at most to the round after this one,
+        and returns the answer. It is called within the transaction, at most once. Its answer must
         leave only as what this method returns. Raises PolicyError, and computes nothing, for a list with
         duplicates, with fewer than ``min_clients`` clients, or with clients that are not enrolled, revoked,
         or answered already in another list; for a round that is over, or more than :data:`MOST_ROUNDS_AHEAD`
@@ -407,22 +484,23 @@ class AuthorityStore(Store):
                     "more clients before closing the round"
                 )
             _check_open(number, begun)
-            held = take_keys(change, session, [client for client, _ in listed])
-            if any(key.round > number for key in held.values()):
+            asked = np.array([client for client, _ in listed], np.uint64)
+            pages = _KeyPages(change, session, asked)
+            places = pages.places_of(asked)
+            before, held = pages.keys.rounds[places], pages.keys.at(places)
+            if np.any(before > number):
                 raise PolicyError(
                     f"the key of a client has advanced past round {number}: ask for a later round"
                 )
-            answer, ratcheted = compute(held)
-            if ratcheted.keys() != held.keys() or any(
-                not held[client].round <= key.round <= number + 1 for client, key in ratcheted.items()
-            ):
-                raise ParameterError(
-                    f"each key, and no other, must be returned, at most at round {number + 1}"
-                )
+            answer = compute(held)
+            if np.any((held.rounds < before) | (held.rounds > number + 1)):
+                raise ParameterError(f"a key must never go back, nor past round {number + 1}")
+            pages.keys.put(places, held)
+            held.wipe()
             # No other list of this occasion has this client: so there is nothing at this place yet.
             place = occasion._replace(client=listed[0][0])
             written = purpose, change.put(place, encoded((total_digest, listed, answer)))
-            _write_keys(change, session, ratcheted, taken=True)
+            pages.write()
             others = begun.answers if number == begun.answered else ()
             begun = begun._replace(answered=number, answers=(*others, written))
             _write_session(change, session, begun)
@@ -430,47 +508,44 @@ class AuthorityStore(Store):
             change.delete("kind = 'answer' AND session = ? AND round <= ?", session, begun.newest_dropped)
         return answer
 
-    def keep_message(self, place: Place, digest: bytes) -> None:
-        """Keep a message's digest, 32 bytes, at its :func:`message_place`.
+    def keep_state(self, state: bytes) -> int:
+        """Keep the state of the role whose memory this is, in place of the one before; return its number.
 
-        Raises PolicyError if another digest is there.
+        Call it once in a transaction: the file of the state before is deleted by the next one.
         """
-        as_bytes(digest, DIGEST_BYTES, "digest")
         with self._transaction() as change:
-            begun, kept = _read_session(change, place.session), change.get(place)
-            if kept is None:
-                number = change.put(place, digest)
-                if place.name:
-                    _write_session(change, place.session, begun._replace(replied=number))
-            elif kept != digest:
-                raise PolicyError(
-                    f"phase {place.name!r} of round {place.round} got another reply before: send the "
-                    "message that got it"
-                    if place.name
-                    else f"round {place.round} was begun with another first message: begin it with that one, "
-                    "or begin a later round"
-                )
+            if self._path is MEMORY:
+                return change.put(_STATE, encoded(Kept(state)))
+            files, before = self.kept_files(change), change.get(_STATE)
+            files.delete_others([] if before is None else [decoded(before, Kept).file])
+            return change.put(_STATE, encoded(files.keep(state)))
 
-    def row_of_message(self, place: Place) -> int:
-        """Return the row number of a kept message; 0 if there is none."""
+    def check_new(self) -> None:
+        """Raise PolicyError for a store that has, or had, any record."""
         with self._transaction() as change:
-            return change.number_at(place)
+            if (change.epoch, change.number) != (0, 0):
+                raise PolicyError("the store is not new: make a store of its own for each federation")
 
-    def check_replies_are_known(self, place: Place, known: int) -> None:
-        """Raise PolicyError if a reply that precedes a message was kept after the row ``known``."""
+    def state_number(self, least: int = 0) -> int:
+        """Return the number of the state that was kept last.
+
+        Raises PolicyError if there is none, WireFormatError if it is below ``least``.
+        """
         with self._transaction() as change:
-            if _read_session(change, place.session).replied <= known:
-                return
-            unknown = list(change.find("kind = 'reply' AND session = ? AND number > ?", place.session, known))
-            own = change.number_at(place)
-        # A round's replies can only be asked for again once it is begun.
-        if any(
-            (not own or number < own) if place.name else one.round < place.round for one, number, _ in unknown
-        ):
-            raise PolicyError(
-                f"the store has {len(unknown)} reply(s) that this authority's restored state lacks: send the "
-                "same requests again, in their order, or restore the newest state"
-            )
+            for _, number, _ in change.find(AT_PLACE, *_STATE):
+                if number < least:
+                    refuse_altered("its state is an earlier one")
+                return number
+        raise PolicyError(
+            "the store has no state: it is new, or was restored from a backup. Set the federation up anew, "
+            "with a new store"
+        )
+
+    def state(self) -> bytes:
+        """Return the state that was kept last. Raises what :meth:`state_number` raises."""
+        self.state_number()
+        with self._transaction() as change:
+            return self.kept_files(change).content(decoded(change.get(_STATE) or b"", Kept))
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
         """Return whether a request of this session, round and total has an answer that is still kept."""

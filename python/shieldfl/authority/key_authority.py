@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
 import shieldfl._core as _core
-from shieldfl.array_view import Buffer, as_frame, as_unsigned
+from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
 from shieldfl.authority.authority_secrets import (
     EXPORTED_BYTES,
     AuthoritySecrets,
@@ -23,8 +23,7 @@ from shieldfl.authority.authority_secrets import (
     read_key_file,
     write_key_file,
 )
-from shieldfl.authority.authority_store import AuthorityStore, Grant, Keys, SessionRules
-from shieldfl.authority.authority_store import ClientKey as StoredKey
+from shieldfl.authority.authority_store import AuthorityStore, Grant, SessionRules, StoredKeys
 from shieldfl.authority.store import MEMORY, Position, remove_file
 from shieldfl.authority.total_opener import (
     LEAST_THAT_HIDES,
@@ -50,7 +49,6 @@ from shieldfl.encryption.enrolment import (
     sealed_grant,
 )
 from shieldfl.encryption.opening import DECRYPTORS
-from shieldfl.encryption.opening import sum_key as computed_sum_key
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import REGISTRY, Scheme, SchemeTotal, purpose_id, scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
@@ -529,10 +527,14 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         self._store.end_enrolment()
         self._owner.take_enrolment_key(None)
 
-    def shared(self, client: int | str, secret: Buffer) -> Keys:
+    def shared(self, client: int | str, secret: Buffer) -> StoredKeys:
         """Return a client's key as a store keeps it, to enrol the client in several sessions at once."""
         key = ClientKey.of_secret(self.public_key, client, secret)
-        return {key.client: _stored(key)}
+        exported = key.export_secret()
+        try:
+            return StoredKeys.of(key.client, key.round, exported)
+        finally:
+            exported[:] = bytes(len(exported))
 
     def _enrol(self, client: int | str, secret: Buffer, request_digest: bytes | None = None) -> None:
         grant = sealed_grant(grant_key(secret, self._session), self._session, self._opening_key)
@@ -595,29 +597,21 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
             )
         return self.sum_key(request)
 
-    def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
-        keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
-        sum_key = computed_sum_key(self.public_key, frame, keys, threads=self._threads or None)
+    def _computed(self, asked: Any, frame: bytes, held: StoredKeys) -> bytes:
+        self._advance(held, asked.round)
+        core, threads = self.public_key._core, as_threads(self._threads or None)
+        sum_key = asked.sum_key_of_stored(core, held.clients, held.rounds, held.secrets, threads)
         answer = sealed_answer(self._owner.signing_key, self._opening_key, self._session, frame, sum_key)
         sum_key[:] = bytes(len(sum_key))
-        return answer, {key.client: _stored(key) for key in keys}
+        return answer
 
-    def _live(self, client: int, stored: StoredKey, round_number: int) -> Any:
-        key = ClientKey(self.public_key, client, stored.key, stored.round)
-        key.advance_to(round_number)
-        return key
+    def _advance(self, held: StoredKeys, round_number: int) -> None:
+        _core.ClientKey.advance_all(self._scheme.name, held.rounds, held.secrets, round_number)
 
     def close_round(self, round_number: int) -> None:
         """End a round and all earlier ones: overwrite their keys. Totals without an answer stay closed."""
         number = as_unsigned(round_number, "round_number")
-
-        def ratchet(held: Keys) -> Keys:
-            return {
-                client: _stored(self._live(client, stored, max(stored.round, number + 1)))
-                for client, stored in held.items()
-            }
-
-        self._store.close_round(self._session, number, ratchet)
+        self._store.close_round(self._session, number, lambda held: self._advance(held, number + 1))
 
     @property
     def newest_closed_round(self) -> int:
@@ -669,10 +663,3 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _stored(key: Any) -> StoredKey:
-    secret = key.export_secret()
-    stored = StoredKey(key.round, bytes(secret))
-    secret[:] = bytes(len(secret))
-    return stored

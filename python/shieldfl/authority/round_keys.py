@@ -5,17 +5,13 @@ from __future__ import annotations
 import abc
 import hashlib
 import secrets
-import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from os import PathLike
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_frame
 from shieldfl.authority.authority_secrets import AuthoritySecrets, Contents, JointKeys
-from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant, message_place
+from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant
 from shieldfl.authority.key_authority import KeyPairAuthority, SumKeyAuthority
 from shieldfl.authority.message import Part, piece_of_each
 from shieldfl.authority.round_key_check import (
@@ -31,7 +27,6 @@ from shieldfl.authority.round_key_check import (
     model_signature_name,
     signed_bytes,
 )
-from shieldfl.authority.store import Position
 from shieldfl.authority.total_opener import (
     TotalOpener,
     WeightBounds,
@@ -39,7 +34,7 @@ from shieldfl.authority.total_opener import (
 from shieldfl.encryption.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.stateful import Uncopied, refuse_unless
 
 _NOT_RESTORED = "this key authority has no keys: restore the state of the one that made them"
@@ -105,24 +100,6 @@ class RoundSigner(Uncopied, abc.ABC):
         )
 
     enrol = grant_opener = revoke = sum_key = _refuse
-
-    def close(self) -> None:
-        """Close the store's file, if there is one, so that another process can continue from it."""
-
-    def keep_first_message(self, round_number: int, digest: bytes) -> None:
-        """Keep the digest of a round's first message, before the message leaves.
-
-        Raises PolicyError if another digest was kept before.
-        """
-
-    @contextmanager
-    def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
-        """Reply to a phase within ``with``; yield a function that keeps the reply's digest before it leaves.
-
-        If ``with`` ends without an error, the caller has the reply in its state. Raises PolicyError at its
-        begin if the state lacks earlier replies, and, on keeping, for another reply than before.
-        """
-        yield lambda digest: None
 
 
 MakePair = Callable[..., KeyPairAuthority[Any]]
@@ -267,9 +244,6 @@ class RoundKeys(RoundSigner):
         self._taken.discard(purpose)
 
 
-_POSITION = struct.Struct("<QQ")
-
-
 class SessionKeys(RoundSigner):
     """Enrols clients, and opens one total of each purpose and round with the keys that it shares with them.
 
@@ -285,15 +259,14 @@ class SessionKeys(RoundSigner):
     aggregator_opens : whether the aggregator gets a grant. Enrolment then ends only once it has the grant.
     check : check of a federation that was set up before; it continues once its authority's state was
         restored.
-    store : path of the store's file, which is made at set-up. It must be there before a state is restored;
-        the state says how far the file had come at least. None for a memory that is part of the state.
+    store : the authority's store. None for a memory that is part of the state.
     joint : secrets and group for a session in which other authorities have to answer, too; None for a single
         authority, which draws its secrets.
     """
 
     _why_uncopied = "hold clients' keys and are neither copied nor pickled"
 
-    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str], "_known": int}
+    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str]}
 
     def __init__(
         self,
@@ -306,7 +279,7 @@ class SessionKeys(RoundSigner):
         weight_bounds: WeightBounds,
         threads: int | None,
         check: RoundKeyCheck | None,
-        store: str | PathLike[str] | None,
+        store: AuthorityStore | None,
         joint: JointKeys | None,
     ) -> None:
         self._owner, group = joint or (AuthoritySecrets(), None)
@@ -325,24 +298,17 @@ class SessionKeys(RoundSigner):
         self._most_values = most_values
         self._clients = clients
         self._aggregator_opens = aggregator_opens
-        self._path = store
+        self._has_store = store is not None
         self._threads = threads
         self._begun: list[str] = []
-        self._known = 0
-        """Row, in the store, of the newest reply that is in the restored state."""
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
-        self._store: AuthorityStore | None = None
+        self._store = store
 
     def settle(self, check: RoundKeyCheck) -> None:
         """Begin the sessions of a new public set-up; earlier ones continue with the restored state."""
         super().settle(check)
         if self._owner.identity in check.identity.members:
-            key, owner_id = self._owner.store_key, self._owner.store_id
-            self._take(
-                AuthorityStore.in_memory(key, owner_id)
-                if self._path is None
-                else AuthorityStore.create(self._path, key, owner_id)
-            )
+            self._take(self._store or AuthorityStore.in_memory(self._owner.store_key, self._owner.store_id))
 
     def _take(self, store: AuthorityStore) -> None:
         self._store = store
@@ -379,40 +345,22 @@ class SessionKeys(RoundSigner):
     @property
     def _memory(self) -> bytes:
         store = self._held_store()
-        return store.serialised() if self._path is None else _POSITION.pack(*store.position)
+        return b"" if self._has_store else store.serialised()
 
     @_memory.setter
     def _memory(self, content: bytes) -> None:
-        key, owner_id = self._owner.store_key, self._owner.store_id
-        if self._path is None:
-            self._take(AuthorityStore.in_memory(key, owner_id, content))
-            return
-        refuse_unless(len(content) == _POSITION.size)
-        position = Position(*_POSITION.unpack(content))
-        store = self._store
-        if store is not None and store.position < position:
-            raise DataError("this authority's store is older than the state: open the newest file")
-        made = None
-        try:
-            if store is None:
-                store = made = AuthorityStore(self._path, key, owner_id, at_least=position)
-            self._take(store)
-        except BaseException as error:
-            if made is not None:
-                made.close()
-            # It is an old copy, or held elsewhere: the file is wrong, not the state.
-            if isinstance(error, PolicyError):
-                raise DataError(str(error)) from error
-            raise
+        refuse_unless(self._has_store == (not content))
+        own = self._owner
+        in_memory = content and AuthorityStore.in_memory(own.store_key, own.store_id, content)
+        self._take(in_memory or self._held_store())
 
     def check_changed(self) -> None:
         """Raise WireFormatError for purposes that the federation lacks, and for a store of another round."""
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
-        refuse_unless(0 <= self._known <= self._held_store().position.rows)
         ended = {one.newest_closed_round for one in self._authorities.values()}
         if max(ended) + 1 > max(self._round, 0):
-            # The store is right, and a file may be newer than the state: the round after the ended ones was
-            # begun, though an error may have kept it from some purposes. It may be begun again, unchanged.
+            # The round after the ended ones was begun, though an error may have kept it from some purposes.
+            # It may be begun again, unchanged.
             self._round, self._begun = max(ended) + 1, []
         else:
             refuse_unless(max(ended) == max(self._round, 0) - 1)
@@ -459,15 +407,6 @@ class SessionKeys(RoundSigner):
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
             return grant.grant
 
-    def end_enrolment(self) -> None:
-        """Erase the key that opens requests before all have enrolled.
-
-        No other client can enrol then, nor the aggregator.
-        """
-        with self._lock:
-            self._held_store().end_enrolment()
-            self._owner.take_enrolment_key(None)
-
     def grant_opener(self, request: Part) -> bytes:
         """Return the aggregator's grant, sealed for it. The aggregator is no client: no list can name it.
 
@@ -487,13 +426,10 @@ class SessionKeys(RoundSigner):
                 store.revoke(one.public_key.id, client)
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round and overwrite the keys of earlier ones; its first message carries no keys.
-
-        Also raises PolicyError if the store has a reply of an earlier round that the restored state lacks.
-        """
+        """Begin a round and overwrite the keys of earlier ones; its first message carries no keys."""
         with self._lock:
-            store, number = self._held_store(), checked_round(round_number, self._round)
-            store.check_replies_are_known(message_place(self._session_id, number), self._known)
+            self._held_store()
+            number = checked_round(round_number, self._round)
             for authority in self._authorities.values():
                 if authority.newest_closed_round < number - 1:
                     authority.close_round(number - 1)
@@ -504,20 +440,8 @@ class SessionKeys(RoundSigner):
 
     @property
     def _session_id(self) -> bytes:
-        """Id of the session that records, for all purposes, what was granted and which messages were sent."""
+        """Id of the session that records, for all purposes, what was granted."""
         return self.check.session_key("update").id
-
-    def keep_first_message(self, round_number: int, digest: bytes) -> None:
-        self._held_store().keep_message(message_place(self._session_id, round_number), digest)
-
-    @contextmanager
-    def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
-        """See :class:`RoundSigner`; the store records the replies."""
-        store, reply = self._held_store(), message_place(self._session_id, round_number, phase)
-        store.check_replies_are_known(reply, self._known)
-        yield partial(store.keep_message, reply)
-        # Only now is the reply in the state: one that was kept, and lost in an error here, is unknown.
-        self._known = max(self._known, store.row_of_message(reply))
 
     def opener(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
         with self._lock:
@@ -530,8 +454,3 @@ class SessionKeys(RoundSigner):
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
         return self.opener(round_number, purpose).sum_key_for(round_number, purpose, request)
-
-    def close(self) -> None:
-        """See :class:`RoundSigner`."""
-        if self._store is not None:
-            self._store.close()

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
 from shieldfl.array_view import as_bytes, as_unsigned
+from shieldfl.authority.kept_files import KeptFiles
 from shieldfl.authority.private_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
 from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
@@ -64,6 +65,7 @@ _PRAGMAS = (
     "cell_size_check=ON",
     "mmap_size=0",
     "cache_size=-2000",  # KiB; without it the file decides
+    "cache_spill=OFF",  # what is undone was never in the file
 )
 _PAGES = slice(28, 32), slice(16, 18)  # number of pages, and bytes of a page, in a database's head
 _DAMAGED = WireFormatError, "is damaged, or no store at all. Restore the newest backup with restored=True"
@@ -236,10 +238,6 @@ class Transaction:
             return content
         return None
 
-    def number_at(self, place: Place) -> int:
-        """Return the number of the record at a place; 0 if there is none."""
-        return next((number for _, number, _ in self.find(AT_PLACE, *place)), 0)
-
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
         """Write a record, over an earlier one there; return its number, above all earlier numbers."""
         is_there = taken or self._count_out(AT_PLACE, place)
@@ -247,7 +245,7 @@ class Transaction:
         bound = self.keys.encoded((*place, self.number))
         sealed = self.keys.seal(self._token, self.number, content, bound)
         if is_there:
-            # This overwrites a record of the same length; REPLACE would delete it first, and move others.
+            # This overwrites a record in place where its length stays; REPLACE would delete it first.
             update = f"UPDATE records SET number = ?, sealed = ? WHERE {AT_PLACE}"
             self._execute(update, (self.number, sealed, *place))
         else:
@@ -272,10 +270,6 @@ class Transaction:
         total = int.from_bytes(before, "big") + more * self.keys.summand(bound, sealed)
         total %= 2 ** (8 * _SUM_BYTES)
         self.sums[place.kind] = count + more, total.to_bytes(_SUM_BYTES, "big")
-
-    def count(self, kind: str, session: bytes) -> int:
-        select = "SELECT count(*) FROM records WHERE kind = ? AND session = ?"
-        return int(self._execute(select, (kind, session)).fetchone()[0])
 
     def verify(self, kinds: set[str]) -> None:
         """Read every record, and compare all of them with the head.
@@ -368,7 +362,8 @@ class Store(Uncopied):
     ----------
     path : the file's path, on a disk of this machine: locks of network disks are unreliable.
     key : the 32 random bytes that the store was created with.
-    owner_id : the authority's id, 32 bytes, that the store was created with; None for a client's store.
+    owner_id : the authority's id, 32 bytes, that the store was created with; None for the store of a client,
+        a node, or a method's authority.
     at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
     restored : begin an epoch above the file's and above the epoch of ``at_least``, the newest that anybody
         knows. Sessions of earlier epochs are refused from now on, and their secrets are deleted.
@@ -380,12 +375,17 @@ class Store(Uncopied):
 
     _kinds: ClassVar[tuple[str, ...]]  # kinds of records that outlast a restored backup
     _of_epoch: ClassVar[tuple[str, ...]]  # kinds that are deleted when a backup is restored
-    _owner: ClassVar[bytes] = b""  # every client's store has the same one; 32 bytes
+    _owner: ClassVar[bytes]  # of stores that are created without an owner; 32 bytes
     _nothing: ClassVar[str]  # sentence that says what a failed transaction has not done
     _process = 0  # 0 if it was never opened
     _connection: sqlite3.Connection | None = None
     _file: HeldFile | None = None
     _keys: StoreKeys | None = None
+    _written_anew: Position | None = None
+    _live: Transaction | None = None
+    """Transaction of :meth:`together` while it calls its work."""
+    _is_operating = False
+    """Whether an operation of that work has begun and not ended."""
 
     def __init__(
         self,
@@ -544,11 +544,72 @@ class Store(Uncopied):
             found.write_head()
         self.position = Position(found.epoch, found.number)
 
+    def together(self, work: Callable[[], T]) -> T:
+        """Call ``work``, whose operations on this store are one transaction; return once it is on the disk.
+
+        An operation that raises an error is undone alone. An error of the disk undoes all: this raises
+        DataError then, even if ``work`` caught it. Not a ``with``: an interrupt on its way in or out could
+        leave the transaction to whoever calls next.
+        """
+        with self._transaction() as change:
+            if self._live is not None:
+                raise PolicyError(_ASKED_WITHIN)
+            self._live = change
+            try:
+                result = work()
+                if self._is_operating:
+                    raise PolicyError(
+                        "an operation on the store was interrupted: nothing of this call is kept"
+                    )
+            finally:
+                self._live, self._is_operating = None, False
+        return result
+
+    @contextlib.contextmanager
+    def _operation(self, outer: Transaction) -> Iterator[Transaction]:
+        """Yield the transaction of :meth:`together` to one operation."""
+        connection, before = self._connection, dict(outer.sums)
+        # Out of memory, SQLite undoes the whole transaction, which Python reports as no error of the disk.
+        if connection is None or not connection.in_transaction:
+            raise DataError(f"the store {self._path} failed before: nothing of this call is kept")
+        self._is_operating = True
+        try:
+            connection.execute("SAVEPOINT operation")
+            yield outer
+            self._check_process()
+            connection.execute("RELEASE operation")
+        except BaseException as error:
+            if self._live is outer:
+                self._undo(error, connection, "ROLLBACK TO operation", "RELEASE operation")
+                outer.sums = before  # and not the number: no key may seal two records of one
+                self._is_operating = False
+            raise
+        if self._live is outer:
+            self._is_operating = False
+
+    def _undo(self, error: BaseException, connection: sqlite3.Connection, *statements: str) -> None:
+        """Undo what was done before an error; after an error of the disk, close the file."""
+        if os.getpid() != self._process:
+            return  # this is a forked child: its parent writes the transaction
+        # An error that Python raised before it called SQLite is none of the disk.
+        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
+            self._let_go()
+            return
+        try:
+            for statement in statements if connection.in_transaction else ():
+                connection.execute(statement)
+        except sqlite3.Error:
+            self._let_go()
+
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """Yield a transaction; after ``with``, all of its changes are on the disk, or none."""
         self._check_process()
         with self._lock, _in_our_words(self._path, self._nothing):
+            if self._live is not None and not self._is_operating:
+                with self._operation(self._live) as change:
+                    yield change
+                return
             connection = self._held()
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -559,24 +620,22 @@ class Store(Uncopied):
                 before = change.number
                 yield change
                 self._check_process()
+                if self._connection is not connection or not connection.in_transaction:
+                    raise DataError(f"the store {self._path} failed. {self._nothing}")
                 if change.number != before:
                     change.write_head()
+                    self._written_anew = None
                 if self._file is not None:
                     self._file.check_in_place()
                 connection.execute("COMMIT")
             except BaseException as error:
-                if os.getpid() != self._process:
-                    raise  # this is a forked child: its parent writes the transaction
-                # An error that Python raised before it called SQLite is none of the disk.
-                if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
-                    self._let_go()
-                else:
-                    try:
-                        connection.rollback()
-                    except sqlite3.Error:
-                        self._let_go()
+                self._undo(error, connection, "ROLLBACK")
                 raise
             self.position = Position(change.epoch, change.number)
+
+    def kept_files(self, change: Transaction) -> KeptFiles:
+        own_name = change.keys.mac("kept files")[:8].hex()
+        return KeptFiles(self._path, own_name, self._nothing)
 
     def _check_process(self) -> None:
         # Checked before the lock is taken: a thread that a forked child lacks may hold it.

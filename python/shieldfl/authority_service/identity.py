@@ -45,7 +45,7 @@ _SIGNATURE_BYTES = 64
 _MAGIC = b"shieldfl service key 1\n"
 _SETUP_DOMAIN = b"shieldfl signed set-up 1\0"
 _ENROLMENT_DOMAIN = b"shieldfl signed enrolment 1\0"
-_STATE_DOMAIN = b"shieldfl session state key 1\0"
+_STORE_DOMAIN = b"shieldfl session store key 1\0"
 
 
 def checked_public_key(key: str | Part) -> bytes:
@@ -113,9 +113,9 @@ class ServiceKey(_SigningKey):
     def load(cls, path: Path, passphrase: str) -> ServiceKey:
         return cls(read_sealed_file(path, passphrase, _MAGIC))
 
-    def state_key(self, session: bytes, facts: bytes) -> bytes:
-        """Return the secret key, 32 bytes, that seals the state of a session with exactly these facts."""
-        return hmac.digest(self._secret, _STATE_DOMAIN + session + hashlib.sha256(facts).digest(), "sha256")
+    def store_key(self, session: bytes, facts: bytes) -> bytes:
+        """Return the key, 32 bytes, of the store of a session with exactly these facts."""
+        return hmac.digest(self._secret, _STORE_DOMAIN + session + hashlib.sha256(facts).digest(), "sha256")
 
     def sign_setup(self, setup: bytes) -> Message:
         return Message({"setup": setup, "signature": self._key.sign(_SETUP_DOMAIN + setup)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import logging
 import secrets
 import shutil
@@ -18,16 +17,15 @@ import msgspec
 import numpy as np
 
 from shieldfl.authority.authority_secrets import JointKeys
+from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.private_file import disk_errors_as, write_private_file
 from shieldfl.authority_service.identity import ClientRegistry, ServiceKey, check_enrolment
 from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import (
-    DataError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
-    ShieldError,
     WireFormatError,
 )
 from shieldfl.methods.registry import MethodSettings, make_method
@@ -119,7 +117,6 @@ _SINGLE_BYTES_A_VALUE = 2_048  # if each value may have a ciphertext of its own
 
 
 _FACTS, _SETUP = "facts.json", "set-up"
-_NAMES_DOMAIN = b"shieldfl enrolled names 1\0"
 
 
 @dataclass(frozen=True)
@@ -137,15 +134,15 @@ class SessionFacts:
 
 
 class SessionFolder:
-    """Holds a session's request, signed set-up, facts, store, and sealed state with its clients' names."""
+    """Holds a session's request, signed set-up, facts, and store, with its state and its clients' names."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.store = path, path / "store"
 
     @property
     def is_begun(self) -> bool:
-        """Whether the folder is complete: the state is written last."""
-        return (self.path / "state").exists()
+        """Whether the folder is complete: the set-up is written last."""
+        return (self.path / _SETUP).exists()
 
     @property
     def is_ended(self) -> bool:
@@ -177,9 +174,9 @@ class SessionFolder:
                 f"{self.path / _FACTS} does not hold the facts of a session: restore it"
             ) from error
 
-    def state_key(self, key: ServiceKey) -> bytes:
-        """Return the key that seals the state, bound to the session and to its facts as they are written."""
-        return key.state_key(bytes.fromhex(self.path.name), self.read(_FACTS))
+    def store_key(self, key: ServiceKey) -> bytes:
+        """Return the store's key, bound to the session and to its facts as they are written."""
+        return key.store_key(bytes.fromhex(self.path.name), self.read(_FACTS))
 
 
 def disk() -> contextlib.AbstractContextManager[None]:
@@ -188,32 +185,23 @@ def disk() -> contextlib.AbstractContextManager[None]:
     )
 
 
-def _mac(key: bytes, names: bytes, state: bytes | memoryview) -> bytes:
-    return hmac.digest(key, _NAMES_DOMAIN + hashlib.sha256(state).digest() + names, "sha256")
-
-
 class ServedSession:
     """Answers for one session, one message at a time; its state is on the disk before an answer leaves."""
 
     def __init__(
         self,
         folder: SessionFolder,
-        steps: AuthoritySteps,
         setup: Message,
-        facts: SessionFacts,
-        state_key: bytes,
+        steps: AuthoritySteps,
         registry: ClientRegistry,
-        names: dict[int, str],
     ) -> None:
         self.setup = setup  # the public one, signed
-        self.facts = facts
+        self.facts = folder.facts()
         self._folder, self._steps, self._registry = folder, steps, registry
         self._setup_digest = hashlib.sha256(setup["setup"]).digest()
-        self._key = state_key
         self._lock = threading.Lock()
-        self._is_kept = True
-        self._names = names  # by client, who enrolled as it
-        self._dropped: set[int] = set()
+        self._dropped: set[str] = set()
+        """Names whose clients were revoked here."""
 
     @classmethod
     def begin(
@@ -228,25 +216,18 @@ class ServedSession:
         """Make a session; after an error nothing is left of it."""
         check_sizes(request.initial, request.method.plan)
         folder.remove()  # left over from an attempt that failed
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(folder.remove)
             with disk():
                 folder.path.mkdir(mode=0o700)
-            store = folder.store if request.method.enrols else None
+            folder.write(**{_FACTS: msgspec.json.encode(facts), "request": request.to_message().to_bytes()})
+            store = undo.enter_context(AuthorityStore.create(folder.store, folder.store_key(key)))
             steps, made = request.method.authority_setup(request.initial, store=store, joint=joint)
             assert steps is not None  # the policy refuses methods that need no authority
-            try:
-                setup = key.sign_setup(made.to_bytes())
-                own_files = {_SETUP: setup.to_bytes(), _FACTS: msgspec.json.encode(facts)}
-                folder.write(request=request.to_message().to_bytes(), **own_files)
-                state_key = folder.state_key(key)
-                session = cls(folder, steps, setup, facts, state_key, registry, {})
-                session._keep()
-            except BaseException:
-                steps.close()
-                raise
-        except BaseException:
-            folder.remove()
-            raise
+            setup = key.sign_setup(made.to_bytes())
+            folder.write(**{_SETUP: setup.to_bytes()})
+            session = cls(folder, setup, steps, registry)
+            undo.pop_all()
         return session
 
     @classmethod
@@ -254,24 +235,20 @@ class ServedSession:
         with disk():
             for cut_off in folder.path.glob("*.????????"):  # left half-written by a process that ended
                 cut_off.unlink(missing_ok=True)
-        request, signed, kept = (
-            Message.from_bytes(folder.read(name)) for name in ("request", _SETUP, "state")
-        )
-        asked, state_key, names = (
-            SessionRequest.from_message(request),
-            folder.state_key(key),
-            bytes(kept["names"]),
-        )
-        if not hmac.compare_digest(_mac(state_key, names, kept["state"]), bytes(kept["mac"])):
-            raise KeyMismatchError(
-                "the session's state, its facts or its names were altered: restore the folder"
-            )
-        store = folder.store if asked.method.enrols else None
-        setup = PublicSetup.trusted(bytes(signed["setup"]))
-        steps = asked.method.authority_steps(setup, asked.initial, store=store)
-        steps.restore(bytes(kept["state"]), state_key)
-        enrolled = msgspec.json.decode(names, type=dict[int, str])
-        return cls(folder, steps, signed, folder.facts(), state_key, registry, enrolled)
+        request, setup = (Message.from_bytes(folder.read(name)) for name in ("request", _SETUP))
+        asked, public = SessionRequest.from_message(request), PublicSetup.trusted(bytes(setup["setup"]))
+        with contextlib.ExitStack() as undo:
+            try:
+                store = undo.enter_context(AuthorityStore(folder.store, folder.store_key(key)))
+            except KeyMismatchError as error:
+                raise KeyMismatchError(
+                    "the session's store or its facts were altered: restore the folder"
+                ) from error
+            steps = asked.method.authority_steps(public, asked.initial, store=store)
+            steps.report()  # was told when it happened
+            session = cls(folder, setup, steps, registry)
+            undo.pop_all()
+        return session
 
     @property
     def most_body_bytes(self) -> int:
@@ -286,78 +263,38 @@ class ServedSession:
         with self._lock:
             if name == "set-up":
                 return self.setup
-            if name == "newest-model":
-                if not self._is_kept:  # only what is on the disk leaves
-                    self._keep()
-                return step(self._steps, call)
             if name == "enrol" and self.facts.registered_clients_only:
                 return self._enrolled(call.number("client"), _inner(call))
             if name == "answer":
                 self._drop_revoked()
-            return self._kept_after(lambda: step(self._steps, call))
+            try:
+                return step(self._steps, call)
+            finally:
+                # The aggregator accounts for openings; remarks are for the operator.
+                for note in self._steps.report().notes:
+                    fields = {"session": self._folder.path.name, "note": note.text}
+                    LOG.info("note", extra={"fields": fields})
 
     def _enrolled(self, client: int, message: Message) -> Message:
-        """Enrol a registered client by its signature: one name is one client, and one client one name."""
-        if client >= self.facts.clients:
-            raise ParameterError(f"there is no such client: the plan has 0 to {self.facts.clients - 1}")
-        is_new = self._take_name(client, message)
-        # The name goes to the disk before the store knows the client, so the store has no client without one.
-        self._is_kept = False
-
-        def step() -> Message:
-            try:
-                return self._steps.enrol(client, message)
-            except ShieldError as error:
-                # A refused client keeps no name. After an error of the disk nobody knows if it was refused.
-                if is_new and not isinstance(error, DataError):
-                    del self._names[client]
-                raise
-
-        return self._kept_after(step)
-
-    def _take_name(self, client: int, message: Message) -> bool:
+        """Enrol a registered client by its signature."""
         if "name" not in message:
             raise PolicyError(
                 f"client {client} gives no name, and this authority enrols only registered clients"
             )
         name = bytes(message["name"]).decode(errors="replace")
         check_enrolment(self._registry.public_key(name), name, self._setup_digest, client, message)
-        own, others = self._names.get(client), {**self._names, client: None}.values()
-        if own not in (None, name) or name in others:
-            raise PolicyError(
-                f"{name} has enrolled as another client of this session, or client {client} by another name"
-            )
-        self._names[client] = name
-        return own is None
+        return self._steps.enrol(client, message, name)
 
     def _drop_revoked(self) -> None:
         """Revoke in this session the clients that the operator has revoked, before a list is answered."""
         if not self.facts.registered_clients_only:
             return
-        gone = self._registry.revoked()
-        for client, name in self._names.items():
-            if name in gone and client not in self._dropped:
-                self._steps.revoke(client)
-                self._dropped.add(client)
-
-    def _kept_after(self, step: Callable[[], Message]) -> Message:
-        """Return a step's result once its changes are on the disk; they are kept after an error, too."""
-        if not self._is_kept:
-            self._keep()
-        self._is_kept = False
-        try:
-            return step()
-        finally:
-            # The aggregator accounts for openings; remarks are for the operator.
-            for note in self._steps.report().notes:
-                LOG.info("note", extra={"fields": {"session": self._folder.path.name, "note": note.text}})
-            self._keep()
-
-    def _keep(self) -> None:
-        state, names = self._steps.state(self._key), msgspec.json.encode(self._names)
-        message = Message({"state": state, "names": names, "mac": _mac(self._key, names, state)})
-        self._folder.write(state=message.to_bytes())
-        self._is_kept = True
+        self._steps.load()
+        gone = self._registry.revoked() - self._dropped
+        named = {client: name for client, name in self._steps.enrolled_names.items() if name in gone}
+        if named:
+            self._steps.revoke(*named)
+            self._dropped |= {*named.values()}
 
     def close(self) -> None:
         with self._lock:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
-from shieldfl.array_view import as_unsigned
+from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.authority.message import Message
-from shieldfl.authority.round_key_check import INVITED, digest_of_parts
+from shieldfl.authority.round_key_check import INVITED, RoundKeyCheck, digest_of_parts
 from shieldfl.authority.round_keys import RoundSigner
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.rounds.opening_rule import (
@@ -31,6 +31,9 @@ from shieldfl.rounds.plan import RoleContext
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 
+if TYPE_CHECKING:
+    from shieldfl.authority.authority_store import AuthorityStore
+
 _First = tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]
 """A first message's parts for clients, the digests to sign (by client; None: for all), the round's keys."""
 
@@ -38,13 +41,25 @@ _First = tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]
 class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
     """The key authority: it invites clients, makes and signs what rounds begin with, and answers."""
 
-    changes: ClassVar = {"keys": RoundSigner, "_round": int, "_invited": Mask}
+    changes: ClassVar = {
+        "keys": RoundSigner,
+        "_round": int,
+        "_invited": Mask,
+        "enrolled_names": dict[int, str],
+    }
     needs_sealing = True
 
-    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
+    def __init__(self, context: RoleContext, keys: RoundSigner, store: AuthorityStore | None = None) -> None:
         super().__init__()
         self.context = context
         self.keys = keys
+        self.enrolled_names: dict[int, str] = {}
+        """Names of clients that enrolled by one, by client."""
+        self._store = store
+        self._number = 0
+        """Number of the newest state in the store that is known here."""
+        self._is_current = False
+        """Whether this is that state, which after an error nobody knows."""
         self._round = 0
         self._invited = Mask.full(context.plan.clients)
 
@@ -56,6 +71,77 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         # Before the first round all are, however many may be asked in one.
         refuse_unless(plan.min_clients <= invited.count)
         refuse_unless(self._round == 0 or invited.count <= plan.most_participants)
+        names = self.enrolled_names
+        refuse_unless({*names} <= {*range(plan.clients)} and len({*names.values()}) == len(names))
+
+    def _step(self, work: Callable[[], Message], *, opens: bool = False) -> Message:
+        """Return the result of a step. If there is a store, what the step changes is on the disk by then.
+
+        A step that fails changes nothing. If it ``opens`` sums, its changes are kept in spite of the failure,
+        except after an error of the disk or an interrupt. The next step begins from what the store has.
+        """
+        with self._lock:
+            store = self._store
+            if store is None:
+                return work()
+
+            failures: list[Exception] = []
+
+            def kept() -> tuple[int, Message]:
+                self._load(store)
+                self._is_current = False  # until all is on the disk
+                try:
+                    result = work()
+                except Exception as failure:
+                    if not opens or isinstance(failure, DataError):
+                        raise
+                    failures.append(failure)
+                    return store.keep_state(self._packed(None)), Message()
+                return store.keep_state(self._packed(None)), result
+
+            self._number, result = store.together(kept)
+            self._is_current = True
+            if failures:
+                raise failures.pop()  # in no variable: it refers to this frame, and so would keep the request
+            return result
+
+    def settle(self, check: RoundKeyCheck) -> None:
+        """Take the check of a new public set-up, and keep the first state in the store, if there is one.
+
+        Raises PolicyError for a store that is not new.
+        """
+        store = self._store
+        if store is None:
+            self.keys.settle(check)
+            return
+
+        def first() -> int:
+            store.check_new()
+            self.keys.settle(check)
+            return store.keep_state(self._packed(None))
+
+        self._number = store.together(first)
+        self._is_current = True
+
+    def load(self) -> None:
+        """Continue from the state in the store, if there is a store and it may have another state."""
+        with self._lock:
+            if self._store is not None:
+                self._load(self._store)
+
+    def _load(self, store: AuthorityStore) -> None:
+        number = store.state_number(least=self._number)
+        if number != self._number or not self._is_current:
+            super().restore(store.state())
+            self._number, self._is_current = number, True
+
+    def restore(self, state: Buffer, key: bytes | None = None) -> None:
+        """See :class:`Reporter`. Raises PolicyError if the state is in a store, from which this continues."""
+        if self._store is not None:
+            raise PolicyError(
+                "this authority's state is in its store: make the authority by authority_steps with it"
+            )
+        super().restore(state, key)
 
     def _asked(self, round_number: int, clients: Iterable[int] | None) -> Mask:
         """Return the clients that a round asks, all for None; nothing changes.
@@ -99,21 +185,43 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
                 "its total"
             )
 
-    def enrol(self, client: int, enrolment: Message) -> Message:
+    def enrol(self, client: int, enrolment: Message, name: str | None = None) -> Message:
         """Take what :meth:`TrainingClient.enrolment` returned; return what its ``enrolled`` takes.
 
         The caller vouches that it is this client's. Enrolment ends once all clients are enrolled and, if the
-        aggregator opens sums, it is granted the answers.
+        aggregator opens sums, it is granted the answers. ``name`` is the client's, if clients have names: one
+        name is one client, and one client one name (PolicyError).
         """
         number = self.context.plan.client(client)
-        with self._lock:
-            grant = self.keys.enrol(number, enrolment["enrolment"])
-        return Message({"grant": grant}) if self.context.clients_open else Message()
 
-    def revoke(self, client: int) -> None:
-        """Answer no further list that names this client. Raises ParameterError if clients do not enrol."""
-        with self._lock:
-            self.keys.revoke(client)
+        def step() -> Message:
+            names = self.enrolled_names
+            if name is not None:
+                others = {**names, number: None}.values()
+                if names.get(number, name) != name or name in others:
+                    raise PolicyError(
+                        f"{name} has enrolled as another client of this session, or client {number} by "
+                        "another name"
+                    )
+            grant = self.keys.enrol(number, enrolment["enrolment"])
+            if name is not None:
+                self.enrolled_names = {**names, number: name}
+            return Message({"grant": grant}) if self.context.clients_open else Message()
+
+        return self._step(step)
+
+    def revoke(self, *clients: int) -> None:
+        """Answer no further list that names one of these clients.
+
+        Raises ParameterError if clients do not enrol.
+        """
+
+        def step() -> Message:
+            for client in clients:
+                self.keys.revoke(client)
+            return Message()
+
+        self._step(step)
 
     def grant(self, request: Message) -> Message:
         """Take what :meth:`CollectingAggregator.enrolment` returned; return what its ``enrolled`` takes.
@@ -122,11 +230,12 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         """
         if not self.context.aggregator_opens:
             raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
-        with self._lock:
-            return Message({"grant": self.keys.grant_opener(request["enrolment"])})
+        return self._step(lambda: Message({"grant": self.keys.grant_opener(request["enrolment"])}))
 
     def close(self) -> None:
-        self.keys.close()
+        """Close the store, so that another process can continue from it."""
+        if self._store is not None:
+            self._store.close()
 
     @abc.abstractmethod
     def newest_model(self) -> Message:
@@ -143,24 +252,22 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         since. Raises PolicyError.
         """
         number = as_unsigned(round_number, "round_number")
-        with self._lock:
+
+        def step() -> Message:
             asked = self._asked(number, invited)
             frame = asked.to_bytes()
             first, digests, keys = self._first(number, model)
             signatures: dict[str, bytes] = {}
             for client, digest in digests.items():
                 signatures |= self.keys.sign_model(digest, frame, client)
-            self.keys.keep_first_message(number, self._kept(model, frame, signatures))
             self._round, self._invited = number, asked
             return Message({**first, INVITED: frame, **keys, **signatures})
+
+        return self._step(step)
 
     @abc.abstractmethod
     def _first(self, number: int, model: bytes) -> _First:
         """Begin a round."""
-
-    @abc.abstractmethod
-    def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
-        """Return the digest of what stays the same if a round is begun again."""
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message) -> Message:
@@ -177,12 +284,13 @@ class RoundAuthority(AuthoritySteps):
     changes: ClassVar = {"opener": RoundOpener}
     opened_event = OpenedSum
 
-    def __init__(self, rule: OpeningRule, keys: RoundSigner) -> None:
-        super().__init__(rule.context, keys)
+    def __init__(self, rule: OpeningRule, keys: RoundSigner, store: AuthorityStore | None = None) -> None:
+        super().__init__(rule.context, keys, store)
         self.opener = RoundOpener(rule)
 
     def newest_model(self) -> Message:
         with self._lock:
+            self.load()
             return self.opener.newest_model()
 
     def _first(self, number: int, model: bytes) -> _First:
@@ -191,24 +299,19 @@ class RoundAuthority(AuthoritySteps):
             keys = self.keys.begin_round(number, rule.purposes(number, first))
         return first, rule.digests(first), keys
 
-    def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
-        # What is signed is all that may differ, and to sign the same again gives the same bytes.
-        return digest_of_parts(Message(signatures))
-
     def answer(self, phase: str, message: Message) -> Message:
         self.context.check_answered(phase)
-        with self._lock, self.clock.stage(self.context.stage_of(phase)):
-            number = self.opener.rule.round_of(phase, message)
-            with self.keys.replying(phase, number) as keep:
 
-                def finish(answer: Message) -> Message:
-                    digest = digest_of_parts(answer)
-                    if phase in self.context.signed:
-                        answer = Message({**answer, **self.keys.sign_answer(phase, digest)})
-                    keep(digest)
-                    return answer
+        def finish(answer: Message) -> Message:
+            if phase not in self.context.signed:
+                return answer
+            return Message({**answer, **self.keys.sign_answer(phase, digest_of_parts(answer))})
 
+        def step() -> Message:
+            with self.clock.stage(self.context.stage_of(phase)):
                 return self.opener.answer(phase, message, self, self.keys, finish)
+
+        return self._step(step, opens=True)
 
 
 class ListAuthority(AuthoritySteps):
@@ -221,9 +324,7 @@ class ListAuthority(AuthoritySteps):
     If the aggregator opens sums, it signs digests of what that sends: one model between two answers, for all
     clients, and before the first of them the model that the set-up pins, whose digest is ``first_model``. It
     cannot tell a model that follows from a sum from one that the aggregator has made up, but there is only
-    one. The same holds for answers in between, which say what is encrypted. An authority that was restored
-    from a state before a round begins it with that model again; or the next one, also with another model:
-    then nothing of the one before is answered.
+    one. The same holds for answers in between, which say what is encrypted.
     """
 
     changes: ClassVar = {
@@ -235,8 +336,14 @@ class ListAuthority(AuthoritySteps):
         "_for_the_run": dict[str, bytes],
     }
 
-    def __init__(self, context: RoleContext, keys: RoundSigner, first_model: bytes = b"") -> None:
-        super().__init__(context, keys)
+    def __init__(
+        self,
+        context: RoleContext,
+        keys: RoundSigner,
+        store: AuthorityStore | None = None,
+        first_model: bytes = b"",
+    ) -> None:
+        super().__init__(context, keys, store)
         self._replies = Replies()
         self._signed_answers = Replies()
         self._history = bytes(HISTORY_BYTES)
@@ -262,24 +369,18 @@ class ListAuthority(AuthoritySteps):
 
     def newest_model(self) -> Message:
         with self._lock:
-            last = {phase: max(self._replies.newest(phase)[0], 0) for phase in self.context.answered}
-            rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
-            return Message({HISTORY: self._history, **rounds})
+            self.load()
+            return self._newest()
+
+    def _newest(self) -> Message:
+        last = {phase: max(self._replies.newest(phase)[0], 0) for phase in self.context.answered}
+        rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
+        return Message({HISTORY: self._history, **rounds})
 
     @property
     def _last_round(self) -> int:
         """The last round that was answered to its end; -1 before the first."""
         return self._replies.newest(self.context.phases[-1])[0]
-
-    def begin_round(
-        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
-    ) -> Message:
-        with self._lock:
-            after = self._last_round
-            first = super().begin_round(round_number, invited, model)
-            if self.context.aggregator_opens:
-                self._model, self._model_after = bytes(model), after
-            return first
 
     def _first(self, number: int, model: bytes) -> _First:
         after, has_model = self._last_round, self.context.aggregator_opens
@@ -293,17 +394,15 @@ class ListAuthority(AuthoritySteps):
         self.context.check_round(number, after)
         keys = self.keys.begin_round(number, tuple(self.context.keys.parameters))
         if has_model:
+            self._model, self._model_after = bytes(model), after
             return Message(), {None: model}, keys
-        first = Message({"round": Message.from_number(number), **self.newest_model()})
+        first = Message({"round": Message.from_number(number), **self._newest()})
         return first, {None: digest_of_parts(first)}, keys
-
-    def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
-        # What was answered before moves on in the round itself; that is kept reply by reply.
-        return digest_of_parts(Message({INVITED: invited, "model": model}))
 
     def answer(self, phase: str, message: Message) -> Message:
         self.context.check_answered(phase)
-        with self._lock, self.clock.stage("open"):
+
+        def step() -> Message:
             number = message.number("round")
             before = self._replies.newest(phase)[0]
             if phase in self.context.answered_once and 0 <= before < number:
@@ -311,15 +410,16 @@ class ListAuthority(AuthoritySteps):
                     f"a total of phase {phase!r} was answered in round {before}, and another one would tell "
                     "of single clients: what was opened then is good for the whole run"
                 )
-            with self.keys.replying(phase, number) as keep:
-                given = self._replies.given(phase, number, message)
-                if given is not None:
-                    return given
-                with self._replies.undone_unless_kept(phase, number, self):
-                    reply = self._answered(phase, number, message)
-                    keep(digest_of_parts(reply))
-                    self.record(OpenedSum(number))
-                    return self._replies.keep(phase, number, message, reply)
+            given = self._replies.given(phase, number, message)
+            if given is not None:
+                return given
+            with self._replies.undone_unless_kept(phase, number, self):
+                reply = self._answered(phase, number, message)
+                self.record(OpenedSum(number))
+                return self._replies.keep(phase, number, message, reply)
+
+        with self.clock.stage("open"):
+            return self._step(step)
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
@@ -352,7 +452,8 @@ class ListAuthority(AuthoritySteps):
         if not is_digest(digest) or (context.aggregator_opens and phase not in context.signed):
             raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
         once = context.aggregator_opens and phase in context.answered_once
-        with self._lock:
+
+        def step() -> Message:
             answered, newest = self._replies.newest(phase)[0], self.keys.newest_round
             if number != newest or not (answered == number or (once and 0 <= answered < number)):
                 raise PolicyError(
@@ -361,13 +462,13 @@ class ListAuthority(AuthoritySteps):
                 )
             if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
-            with self.keys.replying(f"signature of {phase}", number) as keep:
-                asked = Message({"digest": bytes(digest)})
-                signed = self._signed_answers.given(phase, number, asked)
-                if signed is None:
-                    signature = Message(self.keys.sign_answer(phase, digest))
-                    keep(digest)
-                    signed = self._signed_answers.keep(phase, number, asked, signature)
+            asked = Message({"digest": bytes(digest)})
+            signed = self._signed_answers.given(phase, number, asked)
+            if signed is None:
+                signature = Message(self.keys.sign_answer(phase, digest))
+                signed = self._signed_answers.keep(phase, number, asked, signature)
             if once:
                 self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
             return signed
+
+        return self._step(step)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from shieldfl.authority.authority_secrets import JointKeys
+    from shieldfl.authority.authority_store import AuthorityStore
     from shieldfl.authority.round_keys import MakePair, RoundSigner
     from shieldfl.rounds.authorities import AuthoritySteps
 
@@ -348,14 +348,14 @@ class Method:
         *,
         threads: int | None = None,
         shared_secret: bytes | None = None,
-        store: str | PathLike[str] | None = None,
+        store: AuthorityStore | None = None,
         joint: JointKeys | None = None,
         make_pair: MakePair | None = None,
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
         """Make the key authority, if the method has one, and the public set-up for all other roles.
 
-        ``store``, if clients enrol, is the path of a new file for the authority's memory, which then answers
-        nobody twice. ``joint`` is its part of several authorities. ``make_pair`` is for audits.
+        ``store`` is a new one: it holds the authority's state before anything leaves. ``joint`` is its part
+        of several authorities. ``make_pair`` is for audits.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -372,8 +372,8 @@ class Method:
         keys = self._made_round_keys(threads, store, None, joint, make_pair)
         check = keys.check
         setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key, self.derived)
-        steps = self._bound_authority(setup, initial, keys, threads, shared_secret)
-        keys.settle(self._context(setup, threads).keys)  # the last that is refused: it makes the store's file
+        steps = self._bound_authority(setup, initial, keys, threads, shared_secret, store)
+        steps.settle(self._context(setup, threads).keys)
         return steps, setup
 
     def authority_steps(
@@ -383,27 +383,26 @@ class Method:
         *,
         threads: int | None = None,
         shared_secret: bytes | None = None,
-        store: str | PathLike[str] | None = None,
+        store: AuthorityStore | None = None,
     ) -> AuthoritySteps:
-        """Make the key authority of an existing federation, without keys: restore its state afterwards."""
+        """Make an existing federation's key authority. Without its store, restore its state afterwards."""
         initial = setup.check_model(initial)
         if not self.purposes:
             raise ParameterError(f"{self.name} has no key authority")
         keys = self._made_round_keys(threads, store, self._context(setup, threads).keys)
-        return self._bound_authority(setup, initial, keys, threads, shared_secret)
+        steps = self._bound_authority(setup, initial, keys, threads, shared_secret, store)
+        steps.load()
+        return steps
 
     def _made_round_keys(
         self,
         threads: int | None,
-        store: str | PathLike[str] | None,
+        store: AuthorityStore | None,
         check: RoundKeyCheck | None,
         joint: JointKeys | None = None,
         make_pair: MakePair | None = None,
     ) -> RoundSigner:
-        """Return the keys of rounds or, if clients enrol, those that are shared with them.
-
-        Without a ``check`` they are new.
-        """
+        """Return keys of rounds, or those shared with clients that enrol; new ones without a check."""
         from shieldfl.authority.round_keys import RoundKeys, SessionKeys  # hold secrets: only here
 
         plan = self.plan
@@ -420,8 +419,6 @@ class Method:
                 joint=joint,
                 **common,
             )
-        if store is not None:
-            raise ParameterError("a store is for an authority that clients enrol with: drop it")
         return RoundKeys(self.purposes, plan.min_clients, make_pair=make_pair, check=check, **common)
 
     def _bound_authority(
@@ -431,19 +428,21 @@ class Method:
         keys: RoundSigner,
         threads: int | None,
         shared_secret: bytes | None,
+        store: AuthorityStore | None,
     ) -> AuthoritySteps:
         from shieldfl.rounds import authorities
 
         context, secret = self._context(setup, threads), None
         steps: AuthoritySteps
         if self.clients_open:
-            steps = authorities.ListAuthority(context, keys)
+            steps = authorities.ListAuthority(context, keys, store)
         else:
             rule = self._opening_rule(initial, context, shared_secret)
             if self.aggregator_opens:
-                steps = authorities.ListAuthority(context, keys, digest_of_parts(rule.first_model()))
+                first_model = digest_of_parts(rule.first_model())
+                steps = authorities.ListAuthority(context, keys, store, first_model)
             else:
-                steps = authorities.RoundAuthority(rule, keys)
+                steps = authorities.RoundAuthority(rule, keys, store)
                 secret = shared_secret if self.needs_shared_secret else None
         steps.bind(setup.digest, "key authority", self.positions, secret)
         return steps

@@ -233,13 +233,20 @@ class Reporter:
         if self.needs_sealing and key is None:
             raise PolicyError("the state holds secret keys: pass a key to seal it with")
         with self._lock:
-            return pack_state(self._bound(), encode_record(self.changed(), self.clock.seconds()), key)
+            return self._packed(key)
+
+    def _packed(self, key: bytes | None) -> bytes:
+        record = encode_record(self.changed(), self.clock.seconds())
+        try:
+            return pack_state(self._bound(), record, key)
+        finally:
+            record[:] = bytes(len(record))
 
     def restore(self, state: Buffer, key: bytes | None = None) -> None:
         """Continue from a state that an object of the same set-up, role, index and weights gave.
 
-        Raises KeyMismatchError, WireFormatError, ParameterError for a missing or needless key, DataError for
-        an authority's store that is an old copy or in use. Then nothing has changed.
+        Raises KeyMismatchError, WireFormatError, ParameterError for a missing or needless key. Then nothing
+        has changed.
         """
         with self._lock:
             content = unpack_state(self._bound(), state, key)
