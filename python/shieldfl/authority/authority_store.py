@@ -259,6 +259,15 @@ class _KeyPages:
         self.keys.wipe()
 
 
+def _read_state(change: Transaction) -> tuple[int, Kept]:
+    for _, number, content in change.find(AT_PLACE, *_STATE):
+        return number, decoded(content, Kept)
+    raise PolicyError(
+        "the store has no state: it is new, or was restored from a backup. Set the federation up anew, "
+        "with a new store"
+    )
+
+
 def _has_ended(change: Transaction) -> bool:
     return change.sums.get(_ENROLMENT_END.kind, (0,))[0] > 0  # also where the record is hidden
 
@@ -516,9 +525,10 @@ class AuthorityStore(Store):
         with self._transaction() as change:
             if self._path is MEMORY:
                 return change.put(_STATE, encoded(Kept(state)))
-            files, before = self.kept_files(change), change.get(_STATE)
-            files.delete_others([] if before is None else [decoded(before, Kept).file])
-            return change.put(_STATE, encoded(files.keep(state)))
+            files = self.kept_files(change)
+            before = [decoded(kept, Kept).file for _, _, kept in change.find(AT_PLACE, *_STATE, taken=True)]
+            files.delete_others(before)
+            return change.put(_STATE, encoded(files.keep(state)), taken=bool(before))
 
     def check_new(self) -> None:
         """Raise PolicyError for a store that has, or had, any record."""
@@ -532,20 +542,15 @@ class AuthorityStore(Store):
         Raises PolicyError if there is none, WireFormatError if it is below ``least``.
         """
         with self._transaction() as change:
-            for _, number, _ in change.find(AT_PLACE, *_STATE):
-                if number < least:
-                    refuse_altered("its state is an earlier one")
-                return number
-        raise PolicyError(
-            "the store has no state: it is new, or was restored from a backup. Set the federation up anew, "
-            "with a new store"
-        )
+            number, _ = _read_state(change)
+        if number < least:
+            refuse_altered("its state is an earlier one")
+        return number
 
     def state(self) -> bytes:
-        """Return the state that was kept last. Raises what :meth:`state_number` raises."""
-        self.state_number()
+        """Return the state that was kept last. Raises PolicyError if there is none."""
         with self._transaction() as change:
-            return self.kept_files(change).content(decoded(change.get(_STATE) or b"", Kept))
+            return self.kept_files(change).content(_read_state(change)[1])
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
         """Return whether a request of this session, round and total has an answer that is still kept."""

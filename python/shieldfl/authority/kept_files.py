@@ -119,7 +119,7 @@ class KeptFiles:
                 (self._folder / name).unlink(missing_ok=True)
 
     def delete_others(self, names: Collection[str]) -> None:
-        """Delete the files that the store does not have, of processes that ended before they committed."""
+        """Delete all files but these: replaced ones, and those of processes that ended before a commit."""
         with contextlib.suppress(OSError):
             if not self._folder.is_symlink():
                 there = [path.name for path in self._folder.iterdir()]

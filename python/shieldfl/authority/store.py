@@ -549,7 +549,7 @@ class Store(Uncopied):
 
         An operation that raises an error is undone alone. An error of the disk undoes all: this raises
         DataError then, even if ``work`` caught it. Not a ``with``: an interrupt on its way in or out could
-        leave the transaction to whoever calls next.
+        leave the transaction to the next caller.
         """
         with self._transaction() as change:
             if self._live is not None:
