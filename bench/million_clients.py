@@ -176,7 +176,7 @@ def measure_store(clients: int) -> Iterator[Target]:
                 for first in range(0, clients, MOST_ENROLLED_AT_ONCE):
                     some = range(first, min(first + MOST_ENROLLED_AT_ONCE, clients))
                     keys = [authority.shared(client, secrets.token_bytes(32)) for client in some]
-                    store.enrol(public_key.id, StoredKeys.joined(keys))
+                    store.enrol({public_key.id: StoredKeys.joined(keys)}, {public_key.id: {}})
 
             _, cost = measured(enrol)
             yield at_most(f"store: enrol {clients:,} clients", cost.seconds, None, unit="s", note=cost.note)

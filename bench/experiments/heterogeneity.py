@@ -24,14 +24,13 @@ from measured_masks import RULES, Rule, ScoredClient, measured_plan, score_clien
 
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.lab.fleet.cost_source import (
-    ENCRYPT_CORE_SECONDS_BY_TABLE_2,
     CostModel,
+    CostSource,
     DeviceProfile,
     EncryptionPlan,
     MaskSettings,
     load_profile,
     paper_costs,
-    paper_costs_for,
     plan_encryption,
 )
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
@@ -82,7 +81,11 @@ def simulate_case(
         if method == "sense-crypt" and not costs.scheme.adds_clear_values:
             unions = plan.union_values[plan.groups]
             own = replace(plan, values=unions, fields=unions)
-        model = paper_costs_for(method, costs) if paper else costs
+        model = (
+            CostSource({costs.scheme.name: costs}, None).for_method(method, costs.scheme.name)
+            if paper
+            else costs
+        )
         rounds[method] = simulate_plan(fleet, model, own)
     seconds = {method: one.client_seconds[0] for method, one in rounds.items()}
     return Case(
@@ -122,7 +125,7 @@ def run_rule(
     print(
         f"\n== {dataset}, C = {floor.exposed_share}, B = {floor.exposure_decay}, {rule.name}\n"
         f"   a value then takes {paper.scheme.encrypt_seconds[1]:.4f} core seconds to encrypt "
-        f"(by the paper's table 2: {ENCRYPT_CORE_SECONDS_BY_TABLE_2:.4f})"
+        f"(by the paper's table 2: {3925.9769 / 10_000 * (2048 / 3072) ** 3:.4f})"
     )
     cases = []
     for name, fleet in fleets.items():

@@ -24,6 +24,7 @@ from authority.store_cases import (
     SESSION,
     ask,
     begun,
+    enrol,
     key_of,
     keys_of,
     moved_to,
@@ -57,7 +58,7 @@ def whole(tmp_path_factory):
         store.revoke(SESSION, 8)
         store.close_round(SESSION, 1, moved_to(2))
         answers |= answer_some(store, (3,))
-        store.enrol(SESSION, keys_of([9, 64], 3), {9: Grant(b"granted", b"r" * 32)})
+        enrol(store, SESSION, keys_of([9, 64], 3), {9: Grant(b"granted", b"r" * 32)})
         store.keep_enrolment_key(b"enrolment key")
         store.keep_state(b"of a role")
     return path, {2: answers[2], 3: answers[3]}
@@ -247,7 +248,7 @@ def test_tables_of_two_copies_that_went_on_apart_make_no_store(tmp_path):
     """An old copy that went on has as many rows as the right one, all of them the authority's own."""
     first, second = tmp_path / "first", tmp_path / "second"
     with begun(first) as store:
-        store.enrol(SESSION, keys_of([9, 64], 3), {9: Grant(b"granted", b"r" * 32)})
+        enrol(store, SESSION, keys_of([9, 64], 3), {9: Grant(b"granted", b"r" * 32)})
         answer_some(store, (1,))
     shutil.copy(first, second)
     for path in (first, second):
@@ -307,7 +308,7 @@ def test_nor_does_one_that_was_idle_for_a_thousand_rounds(folder):  # noqa: F811
     """Its key goes on late: the row that is put back is one that the newest rounds have not touched."""
     path, before, idle = folder / "store", folder / "before", range(64, 68)
     with begun(path) as store:
-        store.enrol(SESSION, keys_of(idle))
+        enrol(store, SESSION, keys_of(idle))
         ask(store, 0, moved_to(1), clients=idle)
         store.close()
     shutil.copy(path, before)
@@ -430,7 +431,7 @@ def test_the_end_of_enrolment_is_not_undone_while_the_store_is_held(tmp_path):
         )
         assert store.keep_enrolment_key(b"another") is None
         with pytest.raises(PolicyError, match="enrolment has ended"):
-            store.enrol(SESSION, keys_of([9]))
+            enrol(store, SESSION, keys_of([9]))
 
 
 def test_a_number_that_was_altered_while_the_store_is_held_is_found(tmp_path):
@@ -466,7 +467,9 @@ def test_a_key_that_was_written_over_is_nowhere_in_the_file_sealed_as_it_was(fol
     """SQLite overwrites what it deletes, and not always what it has moved to another page."""
     path, draw, clients = folder / "store", random.Random(8), range(20, 320)
     with begun(path) as store:
-        store.enrol(SESSION, StoredKeys.joined([StoredKeys.of(one, 0, key_of(one % 256)) for one in clients]))
+        enrol(
+            store, SESSION, StoredKeys.joined([StoredKeys.of(one, 0, key_of(one % 256)) for one in clients])
+        )
         with store._transaction() as change:
             change.number = 2**15 - 1200  # the numbers get longer on the way
 
@@ -605,7 +608,7 @@ def test_nothing_that_was_overwritten_is_left_once_the_store_was_closed(tmp_path
     with AuthorityStore.create(path, KEY, AUTHORITY) as store:
         for session, clients in sessions.items():
             store.add_session(session, RULES)
-            store.enrol(session, keys_of(clients))
+            enrol(store, session, keys_of(clients))
         for round_number in range(1, 60):
             for session, clients in sessions.items():
                 named = sorted(draw.sample(clients, draw.randint(3, len(clients))))
@@ -615,7 +618,7 @@ def test_nothing_that_was_overwritten_is_left_once_the_store_was_closed(tmp_path
                 if draw.random() < 0.4:
                     clients.append(max(clients) + 1)
                     grant = Grant(draw.randbytes(draw.randint(30, 3000)), DIGEST)
-                    store.enrol(session, keys_of([clients[-1]]), {clients[-1]: grant})
+                    enrol(store, session, keys_of([clients[-1]]), {clients[-1]: grant})
                     written |= tags(store)
                 if draw.random() < 0.2:
                     store.revoke(session, clients.pop(draw.randrange(len(clients) - 1)))

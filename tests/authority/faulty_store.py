@@ -22,6 +22,7 @@ from authority.store_cases import (
     SESSION,
     ask,
     begun,
+    enrol,
     keys_of,
     moved_to,
     never,
@@ -113,8 +114,8 @@ def answer(store):
     return ask(store, ROUND, ratcheted)
 
 
-def enrol(store):
-    store.enrol(SESSION, keys_of((50, 51), ROUND), {50: Grant(b"what it gets for it")})
+def enrol_two(store):
+    enrol(store, SESSION, keys_of((50, 51), ROUND), {50: Grant(b"what it gets for it")})
 
 
 def revoke(store):
@@ -131,7 +132,7 @@ def end_enrolment(store):
 
 OPERATIONS = {
     "answer": answer,
-    "enrol": enrol,
+    "enrol": enrol_two,
     "revoke": revoke,
     "close": close_round,
     "end": end_enrolment,

@@ -27,6 +27,10 @@ def keys_of(clients, round_number: int = 0) -> StoredKeys:
     return StoredKeys.joined([StoredKeys.of(client, round_number, key_of(client)) for client in clients])
 
 
+def enrol(store: AuthorityStore, session: bytes, keys: StoredKeys, grants=None) -> None:
+    store.enrol({session: keys}, {session: grants or {}})
+
+
 def opened(path: Path, **options) -> AuthorityStore:
     return AuthorityStore(path, KEY, AUTHORITY, **options)
 
@@ -35,7 +39,7 @@ def begun(path: Path, rules: SessionRules = RULES) -> AuthorityStore:
     """Return a new store with a session in which all of CLIENTS are enrolled."""
     store = AuthorityStore.create(path, KEY, AUTHORITY)
     store.add_session(SESSION, rules)
-    store.enrol(SESSION, keys_of(CLIENTS))
+    enrol(store, SESSION, keys_of(CLIENTS))
     return store
 
 

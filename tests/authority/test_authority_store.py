@@ -22,6 +22,7 @@ from authority.store_cases import (
     SESSION,
     ask,
     begun,
+    enrol,
     key_of,
     keys_of,
     listed,
@@ -74,7 +75,7 @@ def test_the_same_list_with_another_total_or_another_frame_is_another_request(st
 def test_other_clients_rounds_purposes_and_sessions_are_other_occasions(store):
     other = b"another session!"
     store.add_session(other, RULES)
-    store.enrol(other, keys_of(CLIENTS))
+    enrol(store, other, keys_of(CLIENTS))
     answers = {
         ask(store, 1, clients=CLIENTS[:4]),
         ask(store, 1, clients=CLIENTS[4:]),
@@ -186,7 +187,7 @@ def test_a_revoked_client_is_out_for_good_and_its_key_gone(store, path):
     with pytest.raises(PolicyError, match="client 2 was revoked"):
         ask(store, 2, never)
     with pytest.raises(PolicyError, match="enrolled in the session before"):
-        store.enrol(SESSION, keys_of([2]))
+        enrol(store, SESSION, keys_of([2]))
     for client, words in ((2, "was revoked"), (77, "not enrolled")):
         with pytest.raises(PolicyError, match=words):
             store.revoke(SESSION, client)
@@ -215,7 +216,7 @@ def test_keys_are_handed_to_what_computes_and_stand_where_it_says_afterwards(sto
 
 def test_ending_a_round_moves_every_key_and_ends_all_before(store, path):
     ask(store, 1, moved_to(2, b"answer"), clients=CLIENTS[:3])
-    store.enrol(SESSION, StoredKeys.of(20, 9, b"late" * 8))
+    enrol(store, SESSION, StoredKeys.of(20, 9, b"late" * 8))
     store.close_round(SESSION, 3, moved_to(4))
     with pytest.raises(PolicyError, match="round 3 is over: the oldest open round is 4"):
         ask(store, 3, never)
@@ -232,7 +233,7 @@ def test_ending_a_round_moves_every_key_and_ends_all_before(store, path):
 
 
 def test_ending_a_round_moves_no_key_past_the_round_after(store):
-    store.enrol(SESSION, StoredKeys.of(20, 9, b"late" * 8))
+    enrol(store, SESSION, StoredKeys.of(20, 9, b"late" * 8))
     before = store.position
     for client, stands in ((1, 3), (20, 10), (1, 1)):
 
@@ -264,11 +265,14 @@ def test_keys_move_up_alone_and_not_past_what_is_asked(store, stands):
 
 def test_clients_of_many_pages_are_found_and_each_key_stays_its_own(folder):
     clients = [0, 1, 63, 64, 65, 127, 128, 6400, 2**32 - 1, 2**62]
+    many = range(10_000, 10_000 + 64 * 600, 64)  # more pages than one statement names
     keys = StoredKeys.joined([StoredKeys.of(one, 0, bytes([at]) * 32) for at, one in enumerate(clients)])
+    more = StoredKeys.joined([StoredKeys.of(one, 0, struct.pack("<Q24x", one)) for one in many])
     with begun(folder / "store") as store:
         session = b"another session!"
         store.add_session(session, RULES)
-        store.enrol(session, keys)
+        enrol(store, session, keys)
+        enrol(store, session, more)
         store.revoke(session, 64)
         asked = [clients[at] for at in (9, 5, 4, 0)]
         seen = {}
@@ -288,15 +292,19 @@ def test_clients_of_many_pages_are_found_and_each_key_stays_its_own(folder):
         with pytest.raises(PolicyError, match="client 64 was revoked"):
             store.answer(session, 1, "update", of([0, 1, 64], 1), DIGEST, never)
         rounds = {}
-        store.close_round(
-            session,
-            0,
-            lambda held: (
-                rounds.update(zip(held.clients.tolist(), held.rounds.tolist(), strict=True)),
-                moved_to(1)(held),
-            ),
-        )
-        assert rounds == {one: int(one in asked) for one in clients if one != 64}
+
+        def end(held):
+            rounds.update(zip(held.clients.tolist(), held.rounds.tolist(), strict=True))
+            moved_to(1)(held)
+
+        store.close_round(session, 0, end)
+        assert rounds == {one: int(one in asked) for one in (*clients, *many) if one != 64}
+
+        def look_at_all(keys):
+            assert keys.secrets[:, :-9:-1].copy().view(np.uint64).ravel().tolist() == [*many]
+            return moved_to(2)(keys)
+
+        store.answer(session, 1, "update", of(many, 1), DIGEST, look_at_all)
 
 
 def test_what_fails_while_it_computes_leaves_nothing_behind(store):
@@ -308,8 +316,9 @@ def test_what_fails_while_it_computes_leaves_nothing_behind(store):
 
         with pytest.raises(error):
             ask(store, 1, fail)
-    with pytest.raises(PolicyError, match="asked from within a computation"):
-        ask(store, 1, lambda keys: ask(store, 2))
+    for wrong in (lambda keys: ask(store, 2), lambda keys: store.close()):
+        with pytest.raises(PolicyError, match="asked from within a computation"):
+            ask(store, 1, wrong)
     assert store.position == before
     ask(store, 1)
 
@@ -339,7 +348,7 @@ def test_a_session_begins_once_and_keeps_its_rules(store):
         with pytest.raises(ParameterError):
             store.add_session(b"another session!", RULES._replace(**wrong))
     with pytest.raises(PolicyError, match="enrolled in the session before"):
-        store.enrol(SESSION, keys_of([20, 1]))
+        enrol(store, SESSION, keys_of([20, 1]))
     assert store.position == before
     with pytest.raises(PolicyError, match="not enrolled"):
         store.revoke(SESSION, 20)
@@ -347,13 +356,11 @@ def test_a_session_begins_once_and_keeps_its_rules(store):
 
 def test_what_a_client_got_for_its_enrolment_is_there_until_it_is_revoked(store, path):
     granted = {20: Grant(b"of twenty", b"r" * 32), 21: Grant(b"of twenty-one")}
-    store.enrol(SESSION, keys_of([20, 21, 22]), granted)
+    enrol(store, SESSION, keys_of([20, 21, 22]), granted)
     store.close()
     with opened(path) as again:
-        assert {client: again.grant(SESSION, client) for client in (20, 21, 22, 99)} == granted | {
-            22: None,
-            99: None,
-        }
+        found = {client: again.grant(SESSION, client) for client in (20, 21, 22, 99)}
+        assert found == granted | {22: None, 99: None}
         again.revoke(SESSION, 20)
         assert again.grant(SESSION, 20) is None
         with pytest.raises(PolicyError, match="no such session"):
@@ -383,14 +390,14 @@ def test_an_enrolment_key_is_kept_once_and_erased_for_good(store, path):
         assert again.position == position
         assert again.keep_enrolment_key(b"another") is None
         with pytest.raises(PolicyError, match="enrolment has ended"):
-            again.enrol(SESSION, keys_of([20]))
+            enrol(again, SESSION, keys_of([20]))
         assert ask(again, 1) == ask(again, 1, never)
     assert sealed_rows(path, kind) == []
     assert parts_left(was, path, 12)[1] == 0
     with opened(path) as again:
         assert again.keep_enrolment_key(b"another") is None
         with pytest.raises(PolicyError, match="enrolment has ended"):
-            again.enrol(SESSION, keys_of([20]))
+            enrol(again, SESSION, keys_of([20]))
 
 
 def test_enrolment_ends_with_the_last_client_of_all_sessions(store):
@@ -399,17 +406,18 @@ def test_enrolment_ends_with_the_last_client_of_all_sessions(store):
     store.keep_enrolment_key(b"key")
     many = len(CLIENTS) + 2
 
-    def enrol(client, sessions):
-        store.enrol_in({session: keys_of([client]) for session in sessions}, clients=many)
+    def enrol_in(client, sessions):
+        for_each = {session: keys_of([client]) for session in sessions}
+        store.enrol(for_each, {session: {} for session in sessions}, clients=many)
 
     for client in CLIENTS:
-        enrol(client, [other])
-    enrol(20, [SESSION, other])
+        enrol_in(client, [other])
+    enrol_in(20, [SESSION, other])
     assert store.keep_enrolment_key(None) == b"key"
-    enrol(21, [SESSION, other])
+    enrol_in(21, [SESSION, other])
     assert store.keep_enrolment_key(None) is None
     with pytest.raises(PolicyError, match="enrolment has ended"):
-        enrol(22, [SESSION, other])
+        enrol_in(22, [SESSION, other])
 
 
 def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there(store, path):
@@ -419,13 +427,18 @@ def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there
     granted = Grant(b"of the opener", b"r" * 32)
     assert store.grant(SESSION, None) is None
     before = store.position
+
+    def grant(sessions):
+        for_each = {session: {None: granted} for session in sessions}
+        store.enrol(dict.fromkeys(sessions, keys_of([])), for_each, clients=len(CLIENTS))
+
     with pytest.raises(PolicyError, match="no such session"):
-        store.grant_opener([SESSION, b"unknown session!"], granted)
+        grant([SESSION, b"unknown session!"])
     assert store.position == before
-    store.grant_opener(both, granted, clients=len(CLIENTS))
+    grant(both)
     assert store.keep_enrolment_key(None) == b"key"
     with pytest.raises(PolicyError, match="granted the answers of this session before"):
-        store.grant_opener([other], granted)
+        grant([other])
     store.close()
     with opened(path) as again:
         assert [again.grant(session, None) for session in both] == [granted, granted]
@@ -480,13 +493,13 @@ def test_an_operation_that_is_refused_is_undone_alone(store, path):
         for wrong in (
             lambda: ask(store, 1, never, clients=CLIENTS[:3]),
             lambda: ask(store, 2, lambda keys: ask(store, 3)),
-            lambda: store.enrol(SESSION, keys_of([50, 1])),
+            lambda: enrol(store, SESSION, keys_of([50, 1])),
             lambda: store.revoke(SESSION, 77),
             lambda: store.together(lambda: ask(store, 3)),
         ):
             with pytest.raises(PolicyError):
                 wrong()
-        store.enrol(SESSION, keys_of([50]))
+        enrol(store, SESSION, keys_of([50]))
         return answer
 
     answer = store.together(work)
@@ -537,7 +550,7 @@ def test_memory_that_sqlite_lacks_undoes_all(store):
     answer = ask(store, 1)
 
     def work():
-        store.enrol(SESSION, keys_of([50]))
+        enrol(store, SESSION, keys_of([50]))
         store._connection.execute("ROLLBACK")
         with pytest.raises(MemoryError):
             put_and_raise(store, MemoryError())
@@ -604,19 +617,3 @@ def test_a_long_state_whose_commit_failed_leaves_the_one_before(store, path):
         again.keep_state(b"4" * 10**5)
         assert again.state() == b"4" * 10**5
         assert len(list(path.with_name("store-kept").iterdir())) == 2
-
-
-def test_clients_of_more_pages_than_one_statement_names(folder):
-    clients = range(0, 64 * 600, 64)
-    with begun(folder / "store") as store:
-        session = b"another session!"
-        store.add_session(session, RULES)
-        keys = [StoredKeys.of(client, 0, struct.pack("<Q24x", client)) for client in clients]
-        store.enrol(session, StoredKeys.joined(keys))
-
-        def look(keys):
-            assert keys.secrets[:, :8].copy().view(np.uint64).ravel().tolist() == [*clients]
-            return moved_to(1)(keys)
-
-        participants = [(client, struct.pack("<QQ", client, 0)) for client in clients]
-        store.answer(session, 0, "update", participants, DIGEST, look)

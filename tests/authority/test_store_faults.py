@@ -276,17 +276,6 @@ def test_a_disk_that_cannot_be_written_answers_nothing_and_does_when_it_can(tmp_
         assert ask(store, 1, never) == answer
 
 
-def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path):
-    for path in (tmp_path / "missing", tmp_path / "no folder" / "store"):
-        with pytest.raises(DataError, match="cannot be opened: check that it exists"):
-            opened(path)
-    with pytest.raises(DataError, match="is no regular file"):
-        opened(tmp_path)
-    with pytest.raises(OSError):
-        begun(tmp_path / "no folder" / "store")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_page_that_goes_bad_while_the_store_is_open_is_an_error_and_no_answer(folder):
     path, rounds = folder / "store", range(60)
     with begun(path, KEPT_FOR_LONG) as store:

@@ -32,6 +32,7 @@ from authority.store_cases import (
     SESSION,
     ask,
     begun,
+    enrol,
     key_of,
     keys_of,
     listed,
@@ -143,7 +144,7 @@ def test_an_old_copy_is_told_by_who_knows_a_newer_position_and_a_restored_one_be
             lambda: ask(restored, 1, never),
             lambda: ask(restored, 2, never),
             lambda: ask(restored, 9, never),
-            lambda: restored.enrol(SESSION, keys_of([50])),
+            lambda: enrol(restored, SESSION, keys_of([50])),
             lambda: restored.revoke(SESSION, 1),
             lambda: restored.close_round(SESSION, 1, never),
             lambda: restored.add_session(SESSION, RULES),
@@ -157,7 +158,7 @@ def test_an_old_copy_is_told_by_who_knows_a_newer_position_and_a_restored_one_be
             ask(again, 1, never)
         fresh = b"a fresh session!"
         again.add_session(fresh, RULES)
-        again.enrol(fresh, keys_of(CLIENTS))
+        enrol(again, fresh, keys_of(CLIENTS))
         answer = again.answer(fresh, 1, "update", listed(1), DIGEST, random_answer)
     with closing(sqlite3.connect(backup)) as database:
         assert database.execute(
@@ -217,8 +218,8 @@ def test_an_authoritys_store_is_what_the_page_says(tmp_path):
         answer = ask(store, 1, moved_to(2, b"an answer"), clients=CLIENTS[:5])
         store.revoke(SESSION, 8)
         store.close_round(SESSION, 2, moved_to(3))
-        store.enrol(SESSION, keys_of([9, 64], 3), {9: Grant(b"a grant", b"r" * 32)})
-        store.grant_opener([SESSION], Grant(b"of the opener"))
+        enrol(store, SESSION, keys_of([9, 64], 3), {9: Grant(b"a grant", b"r" * 32)})
+        enrol(store, SESSION, keys_of([]), {None: Grant(b"of the opener")})
         store.keep_enrolment_key(b"an enrolment key")
         store.keep_state(b"of a role")
         position = store.position

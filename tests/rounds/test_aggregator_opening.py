@@ -118,7 +118,7 @@ def test_an_aggregator_that_lost_its_state_gets_no_second_grant():
     run.aggregator.enrolled(again)
     elsewhere = sealed_request(run.reader.check.identity, bytes(32), OPENER, bytes(32))
     with pytest.raises(PolicyError, match="granted the answers of this session before"):
-        run.authority.keys.grant_opener(elsewhere)
+        run.authority.keys.enrol(None, elsewhere)
     with pytest.raises(KeyMismatchError, match="another client or session"):
         run.new_aggregator().enrolled(again)
 

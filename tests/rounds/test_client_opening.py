@@ -216,6 +216,11 @@ def test_an_authority_answers_for_the_round_and_purpose_that_run():
         run.authority.answer("update", Message({**request, **newest}))
     with pytest.raises(ParameterError):
         run.authority.answer("scores", request)
+    of_two = run_of("selective-shield/encrypted")
+    of_two.run_round()
+    (other,) = of_two.authority.keys.check.parameters.keys() - {"update"}
+    with pytest.raises(PolicyError, match=f"not for '{other}' of round 1"):
+        of_two.authority.keys.sum_key(1, other, bytes(of_two.aggregator.request("update")["request"]))
 
 
 def test_a_phase_that_opens_nothing_is_not_answered_by_the_authority():

@@ -6,9 +6,8 @@ answer.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -79,7 +78,8 @@ class StoredKeys(Uncopied):
 
     @classmethod
     def joined(cls, several: Sequence[StoredKeys]) -> Self:
-        """Return all keys of several. Raises PolicyError if they name a client twice."""
+        """Return all keys of several, or of none. Raises PolicyError if they name a client twice."""
+        several = [_NO_KEYS, *several]
         clients = np.concatenate([one.clients for one in several])
         order = np.argsort(clients, kind="stable")
         clients = clients[order]
@@ -236,7 +236,7 @@ class _KeyPages:
                 at = f"kind = 'keys' AND session = ? AND round = -1 AND name IN ({places}) AND client = -1"
                 found += change.find(at, session, *some, taken=True)
         self._there = {place.name for place, _, _ in found}
-        self.keys = StoredKeys.joined([_NO_KEYS, *(StoredKeys.from_bytes(page) for _, _, page in found)])
+        self.keys = StoredKeys.joined([StoredKeys.from_bytes(page) for _, _, page in found])
 
     def places_of(self, clients: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return where clients' keys are. Raises PolicyError for clients that have none, or were revoked."""
@@ -337,59 +337,35 @@ class AuthorityStore(Store):
         with self._transaction() as change:
             return change.get(place) is not None
 
-    def enrol(self, session: bytes, keys: StoredKeys, grants: Mapping[int, Grant] | None = None) -> None:
-        self.enrol_in({session: keys}, {session: grants or {}})
-
-    def enrol_in(
+    def enrol(
         self,
         keys: Mapping[bytes, StoredKeys],
-        grants: Mapping[bytes, Mapping[int, Grant]] | None = None,
+        grants: Mapping[bytes, Mapping[int | None, Grant]],
         *,
         clients: int | None = None,
     ) -> None:
         """Enrol clients in several sessions, in all or none; keys are by session, grants by client, too.
 
-        ``clients`` is the final number of clients. Enrolment ends with the last one, in all sessions of the
-        store.
-        """
-        with self._enrolling(list(keys), clients) as change:
-            for session, own in keys.items():
-                pages = _KeyPages(change, session, own.clients)
-                pages.keys = StoredKeys.joined([pages.keys, own])
-                pages.write()
-                begun = _read_session(change, session)
-                enrolled = begun.enrolled + len(own.clients)
-                _write_session(change, session, begun._replace(enrolled=enrolled))
-                for client, grant in (grants or {}).get(session, {}).items():
-                    change.put(Place("grant", session, client=client), encoded(grant))
-
-    def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
-        """Keep in several sessions the one grant of an opener that is no client.
-
-        ``clients`` is as for :meth:`enrol_in`.
-        """
-        every = list(sessions)
-        with self._enrolling(every, clients) as change:
-            for session in every:
-                if change.get(Place("grant", session)) is not None:
-                    raise PolicyError(OPENER_HAS_GRANT)
-                change.put(Place("grant", session), encoded(grant))
-
-    @contextlib.contextmanager
-    def _enrolling(self, sessions: list[bytes], clients: int | None) -> Iterator[Transaction]:
-        """Yield a transaction that enrols; then end enrolment if each session has ``clients`` clients.
-
-        With None for ``clients``, enrolment does not end.
+        None has the grant of an opener that is no client, of which there is one. ``clients`` is the final
+        number of clients. Enrolment ends when each session has so many, in all sessions of the store.
         """
         with self._transaction() as change:
             if _has_ended(change):
                 raise PolicyError(ENROLMENT_HAS_ENDED)
-            for session in sessions:
-                _read_session(change, session)
-            yield change
-            if clients is not None and all(
-                _read_session(change, session).enrolled >= clients for session in sessions
-            ):
+            counts = []
+            for session, own in keys.items():
+                begun = _read_session(change, session)
+                pages = _KeyPages(change, session, own.clients)
+                pages.keys = StoredKeys.joined([pages.keys, own])
+                pages.write()
+                counts.append(begun.enrolled + len(own.clients))
+                _write_session(change, session, begun._replace(enrolled=counts[-1]))
+                for client, grant in grants[session].items():
+                    place = placed("grant", session, client=client)
+                    if client is None and change.get(place) is not None:
+                        raise PolicyError(OPENER_HAS_GRANT)
+                    change.put(place, encoded(grant))
+            if clients is not None and min(counts) >= clients:
                 _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:

@@ -50,7 +50,7 @@ from shieldfl.encryption.enrolment import (
 )
 from shieldfl.encryption.opening import DECRYPTORS
 from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import REGISTRY, Scheme, SchemeTotal, purpose_id, scheme_of
+from shieldfl.encryption.registry import REGISTRY, Scheme, SchemeTotal, scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 __all__ = ["KeyAuthority", "SumKeyAuthority"]
@@ -538,8 +538,8 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
 
     def _enrol(self, client: int | str, secret: Buffer, request_digest: bytes | None = None) -> None:
         grant = sealed_grant(grant_key(secret, self._session), self._session, self._opening_key)
-        grants = {client_number(client): Grant(grant, request_digest)}
-        self._store.enrol(self._session, self.shared(client, secret), grants)
+        granted: dict[int | None, Grant] = {client_number(client): Grant(grant, request_digest)}
+        self._store.enrol({self._session: self.shared(client, secret)}, {self._session: granted})
 
     def grant(self, client: int | str) -> bytes:
         """Return the grant by which an enrolled client opens answers, sealed for it alone.
@@ -584,18 +584,6 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
             asked.total_digest,
             lambda held: self._computed(asked, frame, held),
         )
-
-    def sum_key_for(self, round_number: int, purpose: str, request: Buffer) -> bytes:
-        """Answer a request of this round and purpose as :meth:`sum_key` does.
-
-        Raises PolicyError for another round's or purpose's request.
-        """
-        asked = self._scheme.PublicKey.read_request(request)
-        if (asked.round, asked.purpose) != (round_number, purpose_id(purpose)):
-            raise PolicyError(
-                f"the request is not for {purpose!r} of round {round_number}: ask with a total that is"
-            )
-        return self.sum_key(request)
 
     def _computed(self, asked: Any, frame: bytes, held: StoredKeys) -> bytes:
         self._advance(held, asked.round)

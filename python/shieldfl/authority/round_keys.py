@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_frame
 from shieldfl.authority.authority_secrets import AuthoritySecrets, Contents, JointKeys
-from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant
+from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant, StoredKeys
 from shieldfl.authority.key_authority import KeyPairAuthority, SumKeyAuthority
 from shieldfl.authority.message import Part, piece_of_each
 from shieldfl.authority.round_key_check import (
@@ -33,7 +33,7 @@ from shieldfl.authority.total_opener import (
 )
 from shieldfl.encryption.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import purpose_id, scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.stateful import Uncopied, refuse_unless
 
@@ -99,7 +99,7 @@ class RoundSigner(Uncopied, abc.ABC):
             "clients of this federation encrypt to public keys: none enrols, and no lists are answered"
         )
 
-    enrol = grant_opener = revoke = sum_key = _refuse
+    enrol = revoke = sum_key = _refuse
 
 
 MakePair = Callable[..., KeyPairAuthority[Any]]
@@ -370,16 +370,13 @@ class SessionKeys(RoundSigner):
             raise PolicyError(_NOT_RESTORED)
         return self._store
 
-    def enrol(self, client: int, request: Part) -> bytes:
+    def enrol(self, client: int | None, request: Part) -> bytes:
         """Take the secret that a client shares, for all purposes; return the grant that opens answers.
 
-        The same request gets the same grant. The caller vouches for the channel. Raises KeyMismatchError;
-        PolicyError for a client that was enrolled before, and once all are enrolled; WireFormatError.
+        None is the aggregator, which is no client: it shares no key, and no list can name it. The same
+        request gets the same grant. The caller vouches for the channel. Raises KeyMismatchError; PolicyError
+        for a client or an aggregator that was enrolled before, and once all are; WireFormatError.
         """
-        return self._granted(client, request)
-
-    def _granted(self, client: int | None, request: Part) -> bytes:
-        """Take the request of a client, or of the aggregator for None; return the grant."""
         with self._lock:
             store = self._held_store()
             digest = hashlib.sha256(as_frame(request)).digest()
@@ -396,24 +393,16 @@ class SessionKeys(RoundSigner):
                 raise KeyMismatchError(f"the request of {asking!r} names another client: {named!r}")
             opening_key = self._owner.opening_key(session)
             grant = Grant(sealed_grant(grant_key(secret, session), session, opening_key), digest)
-            authorities = {one.public_key.id: one for one in self._authorities.values()}
-            if client is None:
-                store.grant_opener([*authorities], grant, clients=self._clients)
-            else:
-                keys = {key_id: one.shared(client, secret) for key_id, one in authorities.items()}
-                waits = self._aggregator_opens and store.grant(self._session_id, None) is None
-                grants = {key_id: {client: grant} for key_id in keys}
-                store.enrol_in(keys, grants, clients=None if waits else self._clients)
+            opener_has_grant = client is None or store.grant(self._session_id, None) is not None
+            keys = {
+                one.public_key.id: StoredKeys.joined([] if client is None else [one.shared(client, secret)])
+                for one in self._authorities.values()
+            }
+            ends = opener_has_grant or not self._aggregator_opens
+            grants = {key_id: {client: grant} for key_id in keys}
+            store.enrol(keys, grants, clients=self._clients if ends else None)
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
             return grant.grant
-
-    def grant_opener(self, request: Part) -> bytes:
-        """Return the aggregator's grant, sealed for it. The aggregator is no client: no list can name it.
-
-        The same request gets the same grant. Raises what :meth:`enrol` raises, and PolicyError for a second
-        aggregator's request.
-        """
-        return self._granted(None, request)
 
     def revoke(self, client: int) -> None:
         """Delete the keys that are shared with a client: no list that names it is answered any more.
@@ -453,4 +442,11 @@ class SessionKeys(RoundSigner):
         )
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
-        return self.opener(round_number, purpose).sum_key_for(round_number, purpose, request)
+        """Answer a request of the newest round and a purpose. Raises PolicyError for any other request."""
+        authority = self.opener(round_number, purpose)
+        asked = authority.public_key.read_request(request)
+        if (asked.round, asked.purpose) != (round_number, purpose_id(purpose)):
+            raise PolicyError(
+                f"the request is not for {purpose!r} of round {round_number}: ask with a total that is"
+            )
+        return authority.sum_key(request)

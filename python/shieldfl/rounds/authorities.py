@@ -230,7 +230,7 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         """
         if not self.context.aggregator_opens:
             raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
-        return self._step(lambda: Message({"grant": self.keys.grant_opener(request["enrolment"])}))
+        return self._step(lambda: Message({"grant": self.keys.enrol(None, request["enrolment"])}))
 
     def close(self) -> None:
         """Close the store, so that another process can continue from it."""

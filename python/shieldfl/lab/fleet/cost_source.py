@@ -31,7 +31,7 @@ from shieldfl.methods.registry import named_method
 from shieldfl.rounds.method import Masks, NamedMethod
 from shieldfl.settings import NotNegative, Positive, Probability, Settings, Share, about, read_text
 
-__all__ = ["CostSource", "paper_cost_model", "paper_costs", "paper_costs_for", "paper_fleet"]
+__all__ = ["CostSource", "paper_cost_model", "paper_costs", "paper_fleet"]
 
 
 BYTES_PER_CLEAR_VALUE = 4  # float32
@@ -517,8 +517,6 @@ _DECRYPT_SECONDS = 56.8
 _AGGREGATE_SECONDS = 87.9
 _CIPHERTEXT_BYTES = 512
 
-ENCRYPT_CORE_SECONDS_BY_TABLE_2 = 3925.9769 / 10_000 * (2048 / 3072) ** 3
-
 
 def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
     """Return the paper's costs, given the fleet and the SenseCrypt plan that its table 3 is taken to use."""
@@ -546,11 +544,6 @@ def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
         trains_on_accelerator=True,
         adds_on_arrival=False,
     )
-
-
-def paper_costs_for(method: str, costs: CostModel) -> CostModel:
-    """Return the paper's costs for one method: only SenseCrypt's budgets need an optimisation."""
-    return costs if named_method(method).masks == "budgets" else replace(costs, select_seconds_per_value=0.0)
 
 
 def paper_fleet() -> Fleet:
@@ -634,8 +627,13 @@ class CostSource:
         return source
 
     def for_method(self, method: str, scheme: str) -> CostModel:
+        """Return the costs of a scheme under a method.
+
+        Of the paper's methods, only SenseCrypt's budgets need an optimisation.
+        """
         model = self.models[scheme]
-        return paper_costs_for(method, model) if self.profile is None else model
+        solves = self.profile is not None or named_method(method).masks == "budgets"
+        return model if solves else replace(model, select_seconds_per_value=0.0)
 
     def check(self, fleets: Sequence[Fleet]) -> None:
         """Refuse a fleet with a model that these costs do not cover, unless it states its training time."""

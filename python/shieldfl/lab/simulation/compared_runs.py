@@ -52,7 +52,6 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
     from matplotlib.figure import Figure
 
@@ -274,19 +273,13 @@ class ComparedRuns:
         return models.state(client, cluster)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one flat dict for each seed, method and round."""
+        """Return one flat dict for each seed, method and round, as ``pandas.DataFrame`` takes them."""
         return [
             {"seed": seed, "method": method.method, **flat_record(record)}
             for seed, run in zip(self.seeds, self.runs, strict=True)
             for method in run.methods
             for record in method.rounds
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return :meth:`records` as a data frame. Needs pandas, which nothing else of this package does."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
 
     def to_csv(self) -> str:
         """Return :meth:`records` as text, a line for each, under a line of names."""

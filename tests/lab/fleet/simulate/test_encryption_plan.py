@@ -15,13 +15,13 @@ from methods.offered_method import offer
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_source import (
     PAPER_PARAMETERS,
+    CostSource,
     EncryptionPlan,
     MaskSettings,
     SensitivityCurve,
     fleet_budgets,
     packed_fields,
     paper_costs,
-    paper_costs_for,
     paper_fleet,
     plan_encryption,
     union_ratio,
@@ -258,9 +258,11 @@ def test_a_ciphertext_holds_one_value_in_512_bytes(system, anchored):
 
 def test_only_sense_crypt_solves(system, anchored):
     _, costs = anchored
-    others = paper_costs_for("mask-crypt", costs)
+    name = costs.scheme.name
+    source = CostSource({name: costs}, None)
+    others = source.for_method("mask-crypt", name)
     assert simulate("mask-crypt", system, others).stages["select"].sum() == 0.0
-    assert paper_costs_for("sense-crypt", costs) == costs
+    assert source.for_method("sense-crypt", name) == costs
     assert replace(others, select_seconds_per_value=costs.select_seconds_per_value) == costs
 
 
