@@ -12,7 +12,7 @@ pytest.importorskip("typer")
 import shieldfl as sf
 from cli.command_line import CLIENTS, FLEET, invoke, save_made_up_profile
 from shieldfl.lab.fleet.calibration import CalibrationSettings
-from shieldfl.lab.fleet.cost_source import load_profile, paper_cost_model, paper_costs_for
+from shieldfl.lab.fleet.cost_source import CostSource, load_profile
 from shieldfl.lab.fleet.fleet import load_fleet
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
 from shieldfl.lab.fleet.round_simulation import plan_round, simulate
@@ -81,7 +81,9 @@ def test_simulate_prints_what_the_simulation_says(fleet: Path) -> None:
     table = rows(overview)
     assert set(SimulationSettings().methods) <= set(table)
     for method, text in zip(SimulationSettings().methods, of_clients, strict=True):
-        rounds = simulate(method, load_fleet(fleet), paper_costs_for(method, paper_cost_model()))
+        costs = CostSource.of_paper([load_fleet(fleet)])
+        (scheme,) = costs.models
+        rounds = simulate(method, load_fleet(fleet), costs.for_method(method, scheme))
         assert table[method][2] == f"{rounds.straggler_index[0]:.2f}"
         assert table[method][-1] == rounds.stragglers[0]
         values = {name: cells[0] for name, cells in rows(text).items() if name in rounds.fleet.client_names}
