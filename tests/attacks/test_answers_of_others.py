@@ -9,6 +9,7 @@ import pytest
 
 import shieldfl as sf
 from authority.enrolled_session import PARAMETERS, Session, updates
+from encryption.enrolled_clients import total_of
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant, labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority.authority_secrets import AuthoritySecrets
@@ -130,10 +131,8 @@ def test_methods_open_each_total_for_its_own_purpose(opener):
     check = run.reader.check
     assert check.session_key("scores") == check.session_key("update")
     run.run_round()
-    sums = kahe.Aggregator(check.session_key("scores"), round=1, purpose="scores")
-    for message in run.sent["scores"].values():
-        sums.add(message["scores"])
-    total = sums.total()
+    scores = [message["scores"] for message in run.sent["scores"].values()]
+    total = total_of(check.session_key("scores"), scores, round=1, purpose="scores")
     if opener == "authority":
         keys = run.authority.keys
         assert keys.opener(1, "scores").open(total).shape == (run.initial.parameters.size,)

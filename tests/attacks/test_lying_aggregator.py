@@ -16,6 +16,7 @@ import numpy as np
 
 import shieldfl as sf
 from attacks.linear_clients import MeanEstimation, origin, variant_of
+from encryption.enrolled_clients import total_of
 from encryption.paillier_keys import authority_for, factors_of
 from encryption.wire_twin import reseal
 from methods.dict_pfl.dict_pfl_run import run_of
@@ -316,14 +317,12 @@ def test_a_slots_total_of_random_numbers_is_refused() -> None:
     # What the second half holds is multiplied with the key: values of the modulus' size, where 24 is the limit.
     garbage = rng.integers(0, 2**40, residues.size, dtype=np.uint64)
     for third, refused in ((batches[0], False), (_testing.batch_from_residues(batches[0], garbage, 5), True)):
-        aggregator = sf.ckks.Aggregator(authority.public_key)
-        for batch in (*batches[1:], third):
-            aggregator.add(batch)
+        total = total_of(authority.public_key, (*batches[1:], third))
         if refused:
             with pytest.raises(sf.WireFormatError, match="does not open to sums"):
-                authority.open(aggregator.total())
+                authority.open(total)
         else:
-            np.testing.assert_allclose(authority.open(aggregator.total()), 3 * update, atol=2.0**-19)
+            np.testing.assert_allclose(authority.open(total), 3 * update, atol=2.0**-19)
 
 
 def test_the_size_of_a_dict_pfl_round_follows_from_the_data_and_is_disclosed() -> None:

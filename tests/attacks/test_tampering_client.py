@@ -10,6 +10,7 @@ import pytest
 
 import shieldfl as sf
 from attacks.ckks_cryptanalysis import with_weight
+from encryption.enrolled_clients import total_of
 from encryption.wire_twin import reseal
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
@@ -44,11 +45,9 @@ def test_a_secret_key_is_read_from_an_opened_sum_and_opens_all_rounds_of_its_aut
     encryptor = sf.ckks.Encryptor(authority.public_key)
     recorded = [[encryptor.encrypt(one, round=r).to_bytes() for one in updates[r]] for r in (0, 1)]
 
-    aggregator = sf.ckks.Aggregator(authority.public_key)
-    for frame in recorded[1][:-1]:
-        aggregator.add(frame)
-    aggregator.add(ask_for_secret(recorded[1][-1], parameters, LOG2_SIZE))
-    mean = authority.open_mean(aggregator.total()).astype(np.float32)
+    asking = ask_for_secret(recorded[1][-1], parameters, LOG2_SIZE)
+    total = total_of(authority.public_key, [*recorded[1][:-1], asking])
+    mean = authority.open_mean(total).astype(np.float32)
 
     secret = secret_from_sum(8.0 * mean, parameters, LOG2_SIZE)
     exported = np.frombuffer(authority._decryptor.export_secret(), dtype=np.int8)
@@ -104,13 +103,10 @@ def test_a_forged_weight_does_not_scale_the_mean_of_the_raw_api(states):
     stated = 4.0 if states else None
 
     def open_mean(round_number: int, rest: float | None) -> np.ndarray:
-        aggregator = sf.ckks.Aggregator(authority.public_key)
         frames = [encryptor.encrypt(one, weight=1.0, round=round_number).to_bytes() for one in updates]
         if rest is not None:
             frames[-1] = with_weight(encryptor, frames[-1], updates[-1], -3.0 + rest)
-        for frame in frames:
-            aggregator.add(frame)
-        return authority.open_mean(aggregator.total(), stated_weight=stated)
+        return authority.open_mean(total_of(authority.public_key, frames), stated_weight=stated)
 
     honest = float(np.linalg.norm(open_mean(0, None)))
     assert 0.0 < honest < 0.1
@@ -335,11 +331,8 @@ def test_a_frame_that_no_secret_of_its_client_fits_spoils_its_round_and_tells_no
 
 def kahe_request_without(run: SteppedRun, left_out: int) -> bytes:
     """Ask for what opens the sum of the others' updates of the newest round."""
-    sums = sf.kahe.Aggregator(run.reader.check.session_key("update"))
-    for client, message in run.sent["update"].items():
-        if client != left_out:
-            sums.add(message["ciphertexts"])
-    return sums.total().request()
+    others = [one["ciphertexts"] for client, one in run.sent["update"].items() if client != left_out]
+    return total_of(run.reader.check.session_key("update"), others).request()
 
 
 def test_a_vote_against_a_position_is_refused_where_clients_enrol():

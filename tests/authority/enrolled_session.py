@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import shieldfl as sf
+from encryption.enrolled_clients import total_of
 from shieldfl.encryption import kahe, pads
 from shieldfl.encryption.registry import scheme_of
 
@@ -36,7 +37,5 @@ class Session:
         ).to_bytes()
 
     def total(self, clients=(0, 1, 2, 3), round=1, frames=None, **options):
-        aggregator = self.scheme.Aggregator(self.authority.public_key, 1, **options)
-        for frame in frames or [self.frame(client, round, **options) for client in clients]:
-            aggregator.add(frame)
-        return aggregator.total()
+        frames = frames or [self.frame(client, round, **options) for client in clients]
+        return total_of(self.authority.public_key, frames, threads=1, **options)

@@ -11,6 +11,7 @@ import pytest
 
 import shieldfl as sf
 from authority.enrolled_session import OF_SCHEMES, PARAMETERS, SIZE, Session, updates
+from encryption.enrolled_clients import total_of
 from shieldfl.authority import authority_secrets
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.total_opener import AnswerOpener
@@ -56,13 +57,9 @@ def test_clients_enrol_across_a_network_once(session):
     with pytest.raises(PolicyError, match="was enrolled"):
         authority.enrol("clinic-1")
     session.keys.append(key)
-    aggregator = kahe.Aggregator(authority.public_key)
-    for index in (0, 1):
-        aggregator.add(session.frame(index, 5))
-    aggregator.add(kahe.Encryptor(key).encrypt(updates()[2], round=5))
-    np.testing.assert_array_equal(
-        authority.open(aggregator.total()), updates()[:3].astype(np.float64).sum(axis=0)
-    )
+    frames = [session.frame(0, 5), session.frame(1, 5), session.frame(-1, 5, updates()[2])]
+    sums = authority.open(session.total(frames=frames))
+    np.testing.assert_array_equal(sums, updates()[:3].astype(np.float64).sum(axis=0))
 
 
 def enrolment_request(public_key, client, identity=None):
@@ -217,13 +214,9 @@ def test_lists_that_are_not_to_be_answered_are_not(session):
     with pytest.raises(PolicyError, match="not enrolled: accept its request first"):
         authority.grant("clinic-2")
     assert authority.open(session.total((0, 2, 3))).shape == (SIZE,)
-    few = sf.KeyAuthority(PARAMETERS, most_values=SIZE - 1)
-    keys = [few.enrol(number) for number in range(3)]
-    aggregator = kahe.Aggregator(few.public_key)
-    for key in keys:
-        aggregator.add(kahe.Encryptor(key).encrypt(updates()[0]))
+    few = Session(most_values=SIZE - 1)
     with pytest.raises(PolicyError, match="more than the 299 that the session allows"):
-        few.sum_key(aggregator.total().request())
+        few.authority.sum_key(few.total().request())
 
 
 def test_a_request_of_another_session_is_refused(session):
@@ -300,10 +293,9 @@ def test_what_is_no_request_is_refused(session):
         with pytest.raises(ShieldError):
             session.authority.sum_key(wrong)
     ckks = sf.KeyAuthority(sf.ckks.Parameters(), 1)
-    aggregator = sf.ckks.Aggregator(ckks.public_key)
-    aggregator.add(sf.ckks.Encryptor(ckks.public_key).encrypt(updates()[0]))
+    other = total_of(ckks.public_key, [sf.ckks.Encryptor(ckks.public_key).encrypt(updates()[0])])
     with pytest.raises(ParameterError, match="another encryption scheme"):
-        session.authority.open(aggregator.total())
+        session.authority.open(other)
 
 
 def test_secrets_are_neither_copied_nor_shown(session):

@@ -191,10 +191,8 @@ def test_a_restored_backup_begins_an_epoch_in_which_nothing_of_before_is_answere
     restored.close()
     with files.load() as going_on:
         assert going_on.public_key == restored.public_key
-        aggregator = kahe.Aggregator(going_on.public_key)
-        for key, update in zip(keys, updates(), strict=False):
-            aggregator.add(kahe.Encryptor(key).encrypt(update))
-        sums = going_on.open(aggregator.total())
+        session.authority, session.keys = going_on, keys
+        sums = going_on.open(session.total((0, 1, 2)))
         np.testing.assert_array_equal(sums, updates()[:3].astype(np.float64).sum(axis=0))
 
 

@@ -6,31 +6,30 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from authority.enrolled_session import updates
+from authority.enrolled_session import OF_SCHEMES, updates
+from encryption.enrolled_clients import total_of
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.key_authority import SumKeyAuthority, session_key
-from shieldfl.encryption import kahe, pads
+from shieldfl.encryption import kahe
 from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4")
-SCHEMES = {
-    "kahe": (kahe, kahe.Parameters(max_clients=8, ring_degree=2048)),
-    "pads": (pads, pads.Parameters(max_clients=8)),
-}
 
 
 class Joint:
-    """Authorities on machines of their own, and clients that enrolled with each of them."""
+    """Authorities on machines of their own, the first with a store or none, and clients that enrolled with each."""
 
-    def __init__(self, scheme, count):
-        self.scheme, self.parameters = SCHEMES[scheme]
+    def __init__(self, scheme, count, store=None):
+        self.scheme, self.parameters = getattr(sf, scheme), OF_SCHEMES[scheme]
         self.owners = [AuthoritySecrets() for _ in range(count)]
         self.group = AuthorityGroup(tuple(owner.identity for owner in self.owners))
         self.public_key = session_key(self.parameters, self.group, 3)
+        stores = [store, *[None] * (count - 1)]
         self.authorities = [
-            SumKeyAuthority(self.parameters, owner=owner, public_key=self.public_key) for owner in self.owners
+            SumKeyAuthority(self.parameters, owner=owner, public_key=self.public_key, store=own)
+            for owner, own in zip(self.owners, stores, strict=True)
         ]
         self.keys = [self.enrolled(name) for name in NAMES]
         self.round = 0
@@ -48,10 +47,7 @@ class Joint:
         return self.scheme.Encryptor(self.keys[index], 1).encrypt(updates()[index], round=round).to_bytes()
 
     def total(self, frames):
-        aggregator = self.scheme.Aggregator(self.public_key, 1)
-        for frame in frames:
-            aggregator.add(frame)
-        return aggregator.total()
+        return total_of(self.public_key, frames, threads=1)
 
     def answers(self, total):
         return [authority.sum_key(total.request()) for authority in self.authorities]
@@ -139,31 +135,18 @@ def test_a_request_that_was_sealed_to_one_is_refused_by_another(joint):
 
 
 @pytest.mark.every_run("kahe")
-@pytest.mark.parametrize("scheme", list(SCHEMES))
+@pytest.mark.parametrize("scheme", list(OF_SCHEMES))
 def test_a_member_goes_on_from_its_store_and_a_restored_one_refuses_the_old_session(tmp_path, scheme):
-    joint = Joint(scheme, 2)
     path = tmp_path / "store"
-    owner, other = AuthoritySecrets(), joint.owners[1]
-    group = AuthorityGroup((owner.identity, other.identity))
-    public_key = session_key(joint.parameters, group, 3)
-    with SumKeyAuthority(joint.parameters, owner=owner, public_key=public_key, store=path) as authority:
+    joint = Joint(scheme, 2, path)
+    owner, public_key = joint.owners[0], joint.public_key
+    with joint.authorities[0] as authority:
         authority.save(tmp_path / "key", "a passphrase")
-        second = SumKeyAuthority(joint.parameters, owner=other, public_key=public_key)
-        keys = []
-        for name in NAMES:
-            key, (to_first, to_second) = joint.scheme.ClientKey.requests(public_key, name)
-            authority.accept(to_first)
-            second.accept(to_second)
-            keys.append(key)
-    with sf.KeyAuthority.load(tmp_path / "key", "a passphrase", store=path) as authority:
-        aggregator = joint.scheme.Aggregator(public_key, 1)
-        for index, key in enumerate(keys):
-            key.take_grant(authority.grant(NAMES[index]))
-            key.take_grant(second.grant(NAMES[index]))
-            aggregator.add(joint.scheme.Encryptor(key, 1).encrypt(updates()[index], round=1))
-        total = aggregator.total()
-        answers = [authority.sum_key(total.request()), second.sum_key(total.request())]
-        opened = joint.scheme.open(total, answers, keys[0])
+    with sf.KeyAuthority.load(tmp_path / "key", "a passphrase", store=path) as joint.authorities[0]:
+        for name, key in zip(NAMES, joint.keys, strict=True):
+            key.take_grant(joint.authorities[0].grant(name))
+        total = joint.total([joint.frame(index) for index in range(len(NAMES))])
+        opened = joint.scheme.open(total, joint.answers(total), joint.keys[0])
         np.testing.assert_array_equal(opened, updates().astype(np.float64).sum(axis=0))
     with pytest.raises(PolicyError, match="begin a new session together"):
         sf.KeyAuthority.load(tmp_path / "key", "a passphrase", store=path, restored=True)
@@ -172,7 +155,7 @@ def test_a_member_goes_on_from_its_store_and_a_restored_one_refuses_the_old_sess
         SumKeyAuthority(joint.parameters, owner=owner, public_key=public_key, store=restored)
     restored.close()
     again = AuthorityStore(path, owner.store_key, owner.store_id)
-    renewed = session_key(joint.parameters, AuthorityGroup(group.members, (again.position.epoch, 0)), 3)
+    renewed = session_key(joint.parameters, AuthorityGroup(joint.group.members, (again.position.epoch, 0)), 3)
     with SumKeyAuthority(joint.parameters, owner=owner, public_key=renewed, store=again) as authority:
         assert authority.public_key.epoch == again.position.epoch == 1
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shieldfl as sf
-from encryption.enrolled_clients import KnownSession
+from encryption.enrolled_clients import KnownSession, total_of
 from encryption.paillier_keys import authority_for
 from encryption.test_scheme_conformance import client_of
 from reference import ckks as reference
@@ -82,12 +84,7 @@ def test_sums_are_integers_exactly_in_any_order_and_by_parts(cases, shape, count
     ]
     batches = [scheme.Encryptor(client_of(authority), 1).encrypt(each / scale) for each in integers]
 
-    def sum_of(some):
-        aggregator = scheme.Aggregator(authority.public_key, threads=1)
-        for batch in some:
-            aggregator.add(batch)
-        return aggregator.total()
-
+    sum_of = partial(total_of, authority.public_key, threads=1)
     total = sum_of(batches)
     np.testing.assert_array_equal(authority.open(total) * scale, sum(integers))
     assert sum_of([batches[i] for i in rng.permutation(len(batches))]).to_bytes() == total.to_bytes()
@@ -145,6 +142,5 @@ def test_guard_bits_hold_the_extreme_sum_of_all_clients(cases, shape, sign):
 def test_ties_round_to_even_as_in_the_reference(scheme, dtype):
     authority = authority_of(scheme, scheme.Parameters(value_bits=10, fraction_bits=2))
     update = (np.arange(-200, 200) / 8.0 + 1 / 8.0).astype(dtype)
-    aggregator = scheme.Aggregator(authority.public_key)
-    aggregator.add(scheme.Encryptor(client_of(authority)).encrypt(update))
-    np.testing.assert_array_equal(authority.open(aggregator.total()) * 4, reference.quantise(update, 2))
+    total = total_of(authority.public_key, [scheme.Encryptor(client_of(authority)).encrypt(update)])
+    np.testing.assert_array_equal(authority.open(total) * 4, reference.quantise(update, 2))

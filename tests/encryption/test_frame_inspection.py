@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from encryption.enrolled_clients import AUTHORITY, answer, client_key
+from encryption.enrolled_clients import AUTHORITY, answer, client_key, total_of
 from encryption.paillier_keys import authority_for
 from encryption.wire_twin import reseal
 from reference.enrolled import total_digest
@@ -58,12 +58,9 @@ def paillier_frames() -> dict[str, bytes]:
     }
 
 
-def frames_of(scheme, name, key, encryptors, **options) -> dict[str, bytes]:
+def frames_of(name, key, encryptors, **options) -> dict[str, bytes]:
     batches = [encryptor.encrypt(UPDATE, MASK, weight=0.5, round=7) for encryptor in encryptors]
-    aggregator = scheme.Aggregator(key, threads=1, **options)
-    for batch in batches:
-        aggregator.add(batch)
-    frames = {"public key": key, "batch": batches[0], "total": aggregator.total()}
+    frames = {"public key": key, "batch": batches[0], "total": total_of(key, batches, threads=1, **options)}
     return {f"{name} {kind}": one.to_bytes() for kind, one in frames.items()}
 
 
@@ -73,11 +70,11 @@ def frames() -> dict[str, bytes]:
     made = {"mask": MASK.to_bytes()} | paillier_frames()
     for name, packing in (("ckks", "exact"), ("slots", "slots")):
         key = sf.KeyAuthority(sf.ckks.Parameters(packing=packing, max_clients=8)).public_key
-        made |= frames_of(sf.ckks, name, key, [sf.ckks.Encryptor(key, threads=1)] * 2)
+        made |= frames_of(name, key, [sf.ckks.Encryptor(key, threads=1)] * 2)
     for name, scheme in (("kahe", sf.kahe), ("pads", sf.pads)):
         key = scheme.PublicKey.of_session(scheme.Parameters(max_clients=8), MANIFEST, AUTHORITY, EPOCH)
         encryptors = [scheme.Encryptor(client_key(key, client), part=5) for client in (4, 9)]
-        made |= frames_of(scheme, name, key, encryptors, part=5)
+        made |= frames_of(name, key, encryptors, part=5)
         total = scheme.Total.from_bytes(made[f"{name} total"])
         made[f"{name} sum request"] = total.request()
         made[f"{name} sum key"] = bytes(answer(key, total))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from encryption.enrolled_clients import total_of
 from encryption.wire_twin import make_known_key
 from shieldfl import _core, _testing
 
@@ -18,10 +19,8 @@ def known_frames(packing, ring_degree):
     batches = [
         _testing.encrypt_insecure(key.public_frame, values, seed=seed, weight=0.5, round=3) for seed in (1, 2)
     ]
-    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(key.public_frame))
-    for batch in batches:
-        aggregator.add(batch)
-    return key, batches[0], aggregator.total().to_bytes(), values
+    total = total_of(sf.ckks.PublicKey.from_bytes(key.public_frame), batches)
+    return key, batches[0], total.to_bytes(), values
 
 
 def digest(frame):

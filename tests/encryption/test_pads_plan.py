@@ -10,6 +10,7 @@ import pytest
 
 import shieldfl as sf
 from documentation_pages import doc, prose_of, table_rows
+from encryption.enrolled_clients import total_of
 from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.registry import scheme_of
 
@@ -26,10 +27,8 @@ def answer_bytes(parameters, clients, count):
     scheme = scheme_of(parameters)
     public_key = scheme.PublicKey.of_session(parameters, bytes(32), bytes(16))
     keys = [scheme.ClientKey.of_secret(public_key, client, bytes([client]) * 32) for client in range(clients)]
-    aggregator = scheme.Aggregator(public_key, 1)
-    for key in keys:
-        aggregator.add(scheme.Encryptor(key, 1).encrypt(np.zeros(count, np.float32)))
-    return len(sum_key(public_key, aggregator.total().request(), keys, threads=1))
+    batches = [scheme.Encryptor(key, 1).encrypt(np.zeros(count, np.float32)) for key in keys]
+    return len(sum_key(public_key, total_of(public_key, batches, threads=1).request(), keys, threads=1))
 
 
 def secrets_of(settings, count):

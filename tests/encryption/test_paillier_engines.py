@@ -14,6 +14,7 @@ import pytest
 
 import shieldfl as sf
 from encryption.child_process import run_python
+from encryption.enrolled_clients import total_of
 from encryption.paillier_keys import authority_for, primes, public_key_frame
 from reference.paillier import PublicKey, pack_fields
 from shieldfl import _core, _testing
@@ -193,10 +194,7 @@ def authority(request):
 
 
 def open_sum(authority, *batches):
-    aggregator = sf.paillier.Aggregator(authority.public_key)
-    for batch in batches:
-        aggregator.add(batch)
-    return authority.open(aggregator.total())
+    return authority.open(total_of(authority.public_key, batches))
 
 
 def ciphertexts_of(batch):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from encryption.enrolled_clients import KnownSession
+from encryption.enrolled_clients import KnownSession, total_of
 from encryption.paillier_keys import authority_for
 from reference import ckks as reference
 
@@ -65,10 +65,8 @@ class SchemeConformance:
             np.testing.assert_allclose(opened, expected, rtol=0, atol=self.tolerance)
 
     def total(self, authority, updates, threads=None, **options):
-        aggregator = self.scheme.Aggregator(authority.public_key, threads)
-        for update in updates:
-            aggregator.add(self.client(authority, threads).encrypt(update, **options))
-        return aggregator.total()
+        batches = [self.client(authority, threads).encrypt(update, **options) for update in updates]
+        return total_of(authority.public_key, batches, threads=threads)
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_sums(self, authority, size, dtype):
@@ -103,10 +101,9 @@ class SchemeConformance:
         rng = np.random.default_rng(3)
         updates = [rng.uniform(-3, 3, weighted_size) for _ in range(3)]
         weights = [1.0, 0.25, 0.7]
-        aggregator = self.scheme.Aggregator(authority.public_key)
-        for update, weight in zip(updates, weights, strict=True):
-            aggregator.add(self.client(authority).encrypt(update, weight=weight))
-        total = aggregator.total()
+        pairs = zip(updates, weights, strict=True)
+        batches = [self.client(authority).encrypt(update, weight=weight) for update, weight in pairs]
+        total = total_of(authority.public_key, batches)
         assert total.weighted
         sums = sum(self.expected(parameters, u, w) for u, w in zip(updates, weights, strict=True))
         self.check(authority.open(total), sums)
@@ -128,9 +125,7 @@ class SchemeConformance:
         batch = self.client(authority).encrypt(update, round=5)
         again = self.scheme.CiphertextBatch.from_bytes(batch.to_bytes())
         assert (again.round, again.count, again.weighted, again.clients) == (5, self.large_size, False, 1)
-        aggregator = self.scheme.Aggregator(key)
-        aggregator.add(again.to_bytes())
-        total = self.scheme.Total.from_bytes(aggregator.total().to_bytes())
+        total = self.scheme.Total.from_bytes(total_of(key, [again.to_bytes()]).to_bytes())
         assert (total.round, total.clients) == (5, 1)
         self.check(authority.open(total.to_bytes()), self.expected(key.parameters, update))
 
@@ -150,9 +145,8 @@ class SchemeConformance:
         update = np.array([0.5, 2 * limit, -3 * limit, limit])
         batch = self.client(authority).encrypt(update, clip=True)
         assert batch.clipped == 2
-        aggregator = self.scheme.Aggregator(authority.public_key)
-        aggregator.add(batch)
-        self.check(authority.open(aggregator.total()), np.array([0.5, limit, -limit, limit]))
+        total = total_of(authority.public_key, [batch])
+        self.check(authority.open(total), np.array([0.5, limit, -limit, limit]))
 
     @staticmethod
     def half_lost(parameters, count):
