@@ -10,8 +10,8 @@ import pytest
 import shieldfl as sf
 from authority.enrolled_session import PARAMETERS, Session, updates
 from encryption.enrolled_clients import total_of
-from methods.method_conformance import SteppedRun, contraction, run_of
-from methods.variants import CLIENTS, every_variant, labelled, opened_by_aggregator, opened_by_clients
+from methods.method_conformance import SteppedRun, run_of
+from methods.variants import CLIENTS, every_variant, labelled
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.message import Message
 from shieldfl.authority.total_opener import AnswerOpener
@@ -78,8 +78,7 @@ def give_up(phase, aggregator, messages):
 @pytest.mark.parametrize("label", ["fedml-he", "alt-fl-pi"])
 def test_scores_are_in_one_sum_that_is_opened_though_the_round_ends_before_its_update(label):
     """The same scores, summed once with a client and once without, would tell that client's to any other."""
-    (variant,) = opened_by_clients([labelled(label)])
-    run, twin = SteppedRun(variant), SteppedRun(labelled(label))
+    run, twin = run_of(label, "clients"), run_of(label)
     for one in (run, twin):
         with pytest.raises(GivenUpError):
             one.run_round(intrude=give_up)
@@ -107,8 +106,7 @@ def test_scores_are_in_one_sum_that_is_opened_though_the_round_ends_before_its_u
 
 @pytest.mark.parametrize("label", ["fedml-he", "alt-fl-pi"])
 def test_nor_is_there_a_second_one_where_the_aggregator_opens(label):
-    (variant,) = opened_by_aggregator([labelled(label)])
-    run, twin = SteppedRun(variant), SteppedRun(labelled(label))
+    run, twin = run_of(label, "aggregator"), run_of(label)
     for one in (run, twin):
         with pytest.raises(GivenUpError):
             one.run_round(intrude=give_up)
@@ -126,8 +124,7 @@ def test_nor_is_there_a_second_one_where_the_aggregator_opens(label):
 @pytest.mark.parametrize("opener", ["authority", "clients"])
 def test_methods_open_each_total_for_its_own_purpose(opener):
     """FedML-HE whose updates are encrypted as its scores are: the keys of both are the same."""
-    variant = labelled("fedml-he").with_others(value_bits=40, fraction_bits=36)
-    run = SteppedRun(opened_by_clients([variant])[0] if opener == "clients" else variant)
+    run = SteppedRun(labelled("fedml-he", opener).with_others(value_bits=40, fraction_bits=36))
     check = run.reader.check
     assert check.session_key("scores") == check.session_key("update")
     run.run_round()
@@ -192,5 +189,4 @@ def test_a_cluster_s_client_is_not_sent_back_to_the_initial_model_by_cutting_a_m
     cut = Message({name: part for name, part in later.items() if name not in ("parameters", "buffers")})
     with pytest.raises(KeyMismatchError, match="model was not signed"):
         client.begin_round(3, CLIENTS, cut)
-    start = client.begin_round(3, CLIENTS, later)
-    client.finish_training(contraction(3, 0, start))
+    run.train_client(0, 3, CLIENTS, later)

@@ -10,16 +10,9 @@ import pytest
 import shieldfl as sf
 from authority.enrolled_session import OF_SCHEMES, SIZE, Session, updates
 from encryption.wire_twin import reseal
-from methods.method_conformance import SteppedRun, resigned
-from methods.variants import (
-    CLIENTS,
-    every_variant,
-    labelled,
-    opened_by_aggregator,
-    opened_by_clients,
-    twins,
-    variants,
-)
+from methods.method_conformance import SteppedRun, resigned, run_of
+from methods.stored_run import asked_over
+from methods.variants import CLIENTS, every_variant, labelled, variants
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import INVITED
 from shieldfl.encryption.enrolment import open_total
@@ -31,9 +24,8 @@ from shieldfl.stateful import encode_record
 
 ONE_OF_EACH = [
     labelled("full-he"),
-    *twins([labelled("full-he")]),
-    *opened_by_clients([labelled("full-he")]),
-    *opened_by_aggregator([labelled("full-he")]),
+    labelled("full-he/ckks"),
+    *(labelled("full-he", opener) for opener in ("clients", "aggregator")),
     labelled("plain-he"),
     labelled("sense-crypt/clusters"),
 ]
@@ -103,18 +95,13 @@ def test_a_round_has_one_list_of_invited_clients(variant, restarts):
     run.run_round([1, 2, 3])
 
 
-@pytest.mark.parametrize("opened_by", [opened_by_clients, opened_by_aggregator])
-def test_no_list_with_a_client_that_was_not_invited_is_answered(opened_by):
-    run = SteppedRun(opened_by([labelled("full-he")])[0])
+@pytest.mark.parametrize("opener", ["clients", "aggregator"])
+def test_no_list_with_a_client_that_was_not_invited_is_answered(opener):
+    run = run_of("full-he", opener)
     first = run.begin_round(1)
     stranger = run.new_authority()
     stranger.restore(run.authority.state(bytes(32)), bytes(32))
-    run.aggregator.begin_phase("update", 1, None)
-    for index, client in enumerate(run.clients):
-        run.train_client(index, 1, CLIENTS, first)
-        run.aggregator.receive("update", index, client.step("update", None))
-    run.aggregator.close("update")
-    request = run.aggregator.request("update")
+    request = asked_over(run, "update", 1, range(CLIENTS), first)
     assert run.authority.answer("update", request)
     stranger._invited = Mask.from_indices([0, 1, 2], CLIENTS)
     with pytest.raises(PolicyError, match="not invited to round 1"):

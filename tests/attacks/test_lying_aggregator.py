@@ -129,8 +129,7 @@ def test_a_refused_round_does_not_change_how_the_running_one_is_protected(varian
 def test_a_refused_round_leaves_the_running_one_as_it_was(variant):
     run = SteppedRun(variant, min_clients=3)
     client = run.clients[0]
-    start = client.begin_round(1, 3, run.method.message_for(0, run.begin_round(1, [0, 1, 2])))
-    client.finish_training(contraction(1, 0, start))
+    run.train_client(0, 1, 3, run.method.message_for(0, run.begin_round(1, [0, 1, 2])))
     with pytest.raises(PolicyError, match="at least 3"):
         client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))
     phase = run.method.phases_of(run.model, 1)[0].name

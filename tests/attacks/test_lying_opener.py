@@ -9,7 +9,8 @@ import pytest
 
 from attacks.test_tampering_client import ATTACKER, spoil
 from methods.method_conformance import SteppedRun
-from methods.variants import CLIENTS, labelled, opened_by_aggregator, opened_by_clients
+from methods.method_conformance import run_of as run_opened_by
+from methods.variants import CLIENTS
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.authority.total_opener import AnswerOpener, GrantRequest
@@ -20,9 +21,7 @@ from shieldfl.rounds.opening_rule import ANSWER
 OTHER = bytes(range(32))
 
 
-def run_of(label: str, **options: object) -> SteppedRun:
-    (variant,) = opened_by_aggregator([labelled(label)])
-    return SteppedRun(variant, **options)
+run_of = partial(run_opened_by, opener="aggregator")
 
 
 def closed_round(run: SteppedRun) -> Message:
@@ -126,9 +125,7 @@ def test_what_stands_beside_a_total_is_bound_to_its_answer_too():
 @pytest.mark.parametrize("opener", ["aggregator", "clients", "authority"])
 def test_who_only_relays_opens_nothing_whoever_opens(opener):
     """It has every message between the roles, and can ask the authority in whatever name."""
-    variants = {"aggregator": opened_by_aggregator, "clients": opened_by_clients}
-    variant = labelled("full-he")
-    run = SteppedRun(variants[opener]([variant])[0] if opener in variants else variant)
+    run = run_opened_by("full-he", opener)
     relayed: list[Message] = []
     honest = run.authority.answer
     if opener != "authority":
@@ -234,7 +231,7 @@ def test_a_round_that_a_client_spoils_is_followed_by_others(label):
 
 def test_what_the_aggregator_reads_has_no_epsilon():
     """Under the other openers ciphertexts alone leave a client, and there is no figure at all."""
-    run, others = run_of("full-he"), SteppedRun(opened_by_clients([labelled("full-he")])[0])
+    run, others = run_of("full-he"), run_opened_by("full-he", "clients")
     for one in (run, others):
         one.run_round()
     assert np.isinf(run.account.spent().epsilon)

@@ -144,8 +144,7 @@ def test_a_cluster_s_model_is_not_given_to_clients_of_another_one():
     assert {name: part for name, part in others.items() if name != "round model:1"} != own
     renamed = {"round model:0" if name == "round model:1" else name: part for name, part in others.items()}
     refused(run.clients[0], 2, Message(renamed))
-    start = run.clients[0].begin_round(2, CLIENTS, own)
-    run.clients[0].finish_training(contraction(2, 0, start))
+    run.train_client(0, 2, CLIENTS, own)
 
 
 @pytest.mark.parametrize(

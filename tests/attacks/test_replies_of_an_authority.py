@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun
+from methods.method_conformance import run_of
 from methods.stored_run import KEY, asked_over, closed_over, restart, run_in_file, same_in_every_round
-from methods.variants import labelled, opened_by_aggregator, opened_by_clients
+from methods.variants import labelled
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.authority.message import Message
@@ -22,9 +20,8 @@ METHODS = ["full-he", "mask-crypt", "selective-shield/encrypted", "sense-crypt/c
 
 
 def stored(path, label, **changes):
-    variant = replace(labelled(label), opener="authority")
     settings = {"train": same_in_every_round, "min_clients": 3, "weights": [1, 2, 3, 4]}
-    return run_in_file(path, variant, **(settings | changes))
+    return run_in_file(path, labelled(label), **(settings | changes))
 
 
 def forged(closed):
@@ -115,12 +112,11 @@ def test_an_error_before_a_reply_is_kept_leaves_everything_as_it_was(monkeypatch
     assert events[0] == events[1] != set()
 
 
-@pytest.mark.parametrize("opened_by", [opened_by_clients, opened_by_aggregator])
-def test_nor_does_one_where_others_open(monkeypatch, tmp_path, opened_by):
+@pytest.mark.parametrize("opener", ["clients", "aggregator"])
+def test_nor_does_one_where_others_open(monkeypatch, tmp_path, opener):
     """Of what an interrupted step has answered nothing left: a list of others is answered then, and no third one."""
     path = tmp_path / "store"
-    (variant,) = opened_by([labelled("full-he")])
-    run = run_in_file(path, variant, clients=6, train=same_in_every_round, min_clients=3)
+    run = run_in_file(path, labelled("full-he", opener), clients=6, train=same_in_every_round, min_clients=3)
     model = {} if run.method.clients_open else dict(run.aggregator.newest_model())
     first = Message({**model, **run.authority.begin_round(1, None, run.aggregator.model_digest())})
     ones, others = (asked_over(run, "update", 1, who, first, 6) for who in ([0, 1, 2], [3, 4, 5]))
@@ -153,8 +149,7 @@ def test_nor_does_one_where_others_open(monkeypatch, tmp_path, opened_by):
 def test_an_answer_that_may_be_on_the_disk_is_asked_for_there(monkeypatch, tmp_path):
     """A commit that failed may turn out to be done: what is true is in the file, and no longer in memory."""
     path = tmp_path / "store"
-    (variant,) = opened_by_clients([labelled("full-he")])
-    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
+    run = run_in_file(path, labelled("full-he", "clients"), train=same_in_every_round, min_clients=3)
     first = run.authority.begin_round(1)
     asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
     together = AuthorityStore.together
@@ -174,8 +169,7 @@ def test_an_answer_that_may_be_on_the_disk_is_asked_for_there(monkeypatch, tmp_p
 def test_one_round_has_one_model_and_one_list_of_invited_clients(tmp_path):
     """A model whose gradient is zero, for all but one client, would make the sum that client's update."""
     path = tmp_path / "store"
-    (variant,) = opened_by_aggregator([labelled("full-he")])
-    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
+    run = run_in_file(path, labelled("full-he", "aggregator"), train=same_in_every_round, min_clients=3)
     run.run_round()
     model = run.aggregator.newest_model()
     planted = Message({**model, "parameters": bytes(len(model["parameters"]))})
@@ -194,7 +188,7 @@ def test_one_round_has_one_model_and_one_list_of_invited_clients(tmp_path):
 def test_scores_are_opened_once_and_of_one_list(tmp_path):
     """Six clients, two lists of three: the second one in place of what the first one came to, or a round later."""
     path = tmp_path / "store"
-    (variant,) = opened_by_aggregator([labelled("fedml-he")])
+    variant = labelled("fedml-he", "aggregator")
     run = run_in_file(path, variant, clients=6, train=same_in_every_round, min_clients=3)
     model, digest = run.aggregator.newest_model(), run.aggregator.model_digest()
     first = Message({**model, **run.authority.begin_round(1, None, digest)})
@@ -211,8 +205,7 @@ def test_scores_are_opened_once_and_of_one_list(tmp_path):
 
 def test_a_round_that_was_begun_is_begun_again_as_it_was(tmp_path):
     path = tmp_path / "store"
-    (variant,) = opened_by_clients([labelled("full-he")])
-    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
+    run = run_in_file(path, labelled("full-he", "clients"), train=same_in_every_round, min_clients=3)
     run.run_round()
     first = run.authority.begin_round(2, [0, 1, 3])
     restart(run, path)
@@ -227,8 +220,7 @@ def test_a_round_that_was_begun_is_begun_again_as_it_was(tmp_path):
 def test_a_round_is_begun_again_after_its_first_phase_too(tmp_path, label):
     """Where clients open, what was answered moves on within the round; who is invited does not."""
     path = tmp_path / "store"
-    (variant,) = opened_by_clients([labelled(label)])
-    run = run_in_file(path, variant, min_clients=3)
+    run = run_in_file(path, labelled(label, "clients"), min_clients=3)
     answer = run.authority.answer
 
     def interrupted(phase, message):
@@ -260,7 +252,7 @@ def test_a_count_that_follows_from_sums_has_one_answer_in_a_round(tmp_path):
 @pytest.mark.parametrize("label", ["full-he", "selective-shield/encrypted"])
 def test_a_memory_without_a_file_is_restored_after_a_begin_that_was_cut_off(label):
     """Each purpose's keys are moved on apart: an error may come in between."""
-    run = SteppedRun(replace(labelled(label), opener="authority"), min_clients=3)
+    run = run_of(label, min_clients=3)
     run.run_round()
     *_, last = run.authority.keys._authorities.values()
     with pytest.MonkeyPatch.context() as patch:
@@ -275,7 +267,7 @@ def test_a_memory_without_a_file_is_restored_after_a_begin_that_was_cut_off(labe
 
 def test_two_objects_of_one_store_are_one_authority(tmp_path):
     """Else each would sign a model, and a list of those who are invited, for the same round."""
-    (variant,) = opened_by_aggregator([labelled("full-he")])
+    variant = labelled("full-he", "aggregator")
     run = run_in_file(tmp_path / "store", variant, train=same_in_every_round, min_clients=3)
     run.run_round()
     one, model = run.authority, run.aggregator.newest_model()
@@ -294,8 +286,7 @@ def test_two_objects_of_one_store_are_one_authority(tmp_path):
 @pytest.mark.parametrize("error", [MemoryError, ValueError])
 def test_a_total_that_was_opened_stays_the_rounds_whatever_came_of_it(monkeypatch, tmp_path, error):
     """Of pairs of keys: an error that the aggregator can cause must not make a second opening."""
-    variant = replace(labelled("full-he/ckks"), opener="authority")
-    run = run_in_file(tmp_path / "store", variant, train=same_in_every_round, min_clients=3)
+    run = run_in_file(tmp_path / "store", labelled("full-he/ckks"), train=same_in_every_round, min_clients=3)
     first = run.authority.begin_round(1)
     _, total = closed_over(run, "update", 1, [0, 1, 2, 3], first)
     _, other = closed_over(run, "update", 1, [0, 1, 2], first, trained=[0, 1, 2])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from encryption.wire_twin import reseal
 from methods.method_conformance import SteppedRun, contraction
-from methods.variants import CLIENTS, labelled, opened_by_clients
+from methods.method_conformance import run_of as run_opened_by
+from methods.variants import CLIENTS
 from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, RangeError, ShieldError
 from shieldfl.rounds.opening_rule import ANSWERED_PHASE, ANSWERED_ROUND
@@ -16,9 +19,7 @@ LABELS = ["full-he", "selective-shield/encrypted", "dict-pfl", "fedml-he", "mask
 VICTIM = 0
 
 
-def run_of(label: str, **options: object) -> SteppedRun:
-    (variant,) = opened_by_clients([labelled(label)])
-    return SteppedRun(variant, **options)
+run_of = partial(run_opened_by, opener="clients")
 
 
 def models_of(run: SteppedRun) -> list[Message]:
@@ -105,8 +106,7 @@ def test_what_was_in_a_spoiled_sum_is_in_no_other_one(is_spoiled):
             return contraction(number, client, start)
         return start.trained(start.parameters, start.buffers)
 
-    (variant,) = opened_by_clients([labelled("dict-pfl")])
-    run = SteppedRun(variant, train=once)
+    run = run_of("dict-pfl", train=once)
     if is_spoiled:
         run.run_round(intrude=spoils("update", "ciphertexts"))
     else:  # a round that is given up tells nobody, and its updates are sent again

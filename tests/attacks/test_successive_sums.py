@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from methods.method_conformance import SteppedRun, contraction
-from methods.variants import labelled, opened_by_clients
+from methods.method_conformance import contraction, run_of
 
 FEW, ALL = [0, 1, 2], [0, 1, 2, 3]
 VICTIM, READER = 3, 1
@@ -19,13 +18,8 @@ def steady(round_number, client, start):
     return contraction(1, client, start)
 
 
-def run_of(label: str) -> SteppedRun:
-    (variant,) = opened_by_clients([labelled(label)])
-    return SteppedRun(variant, train=steady)
-
-
 def test_tallies_of_two_rounds_tell_the_mask_of_who_came():
-    run, tallies = run_of("selective-shield/encrypted"), []
+    run, tallies = run_of("selective-shield/encrypted", "clients", train=steady), []
     for participants in (FEW, ALL):
         run.run_round(participants)
         tallies.append(run.clients[READER]._opening.opener.rule._tallies)
@@ -37,7 +31,7 @@ def test_tallies_of_two_rounds_tell_the_mask_of_who_came():
 
 def test_sums_of_updates_tell_that_of_who_came_but_for_what_the_others_changed():
     """The others' targets stay: the model moves towards them by a tenth of the way, and so do their updates change."""
-    run, means = run_of("full-he"), []
+    run, means = run_of("full-he", "clients", train=steady), []
     before = run.parameters.copy()
     for participants in (FEW, ALL):
         run.run_round(participants)

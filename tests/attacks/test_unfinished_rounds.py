@@ -11,7 +11,7 @@ import pytest
 from lab.simulation.small_runs import run_methods
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction, run_of
-from methods.variants import CLIENTS, every_variant, labelled
+from methods.variants import CLIENTS, every_variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.lab.report.run_summary import summarise
@@ -23,10 +23,6 @@ from shieldfl.methods.registry import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-
-
-def opened_by_authority(label):
-    return replace(labelled(label), opener="authority")
 
 
 def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):

@@ -16,9 +16,11 @@ from authority.store_cases import begun
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(autouse=True)
-def quick_passphrases(monkeypatch):
-    monkeypatch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
+@pytest.fixture(scope="module", autouse=True)
+def cheap_passphrases():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
+        yield
 
 
 @pytest.fixture

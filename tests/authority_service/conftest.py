@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from authority.conftest import cheap_passphrases  # noqa: F401
 from authority_service.served import ANY, made_folder, with_clinics
 from authority_service.test_served_process import Process, command_with_key
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cheap_passphrases():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
-        yield
 
 
 @pytest.fixture

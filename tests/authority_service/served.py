@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from methods.method_conformance import SteppedRun, assert_same_models
-from methods.variants import labelled, opened_by_aggregator, opened_by_clients
+from methods.variants import labelled
 from shieldfl.authority_service.authority_client import AuthorityClient, SeveralAuthorities
 from shieldfl.authority_service.certificates import (
     CertificateFiles,
@@ -145,12 +145,7 @@ def check_equals_embedded(client, variant):
     assert events[0] == events[1] != set()
 
 
-def variant_of(label, opener):
-    opened_by = {"aggregator": opened_by_aggregator, "clients": opened_by_clients}.get(opener)
-    return labelled(label) if opened_by is None else opened_by([labelled(label)])[0]
-
-
-(KAHE,) = opened_by_clients([labelled("full-he")])
+KAHE = labelled("full-he", "clients")
 KEYS = [ClientIdentity(bytes([index]) * 32) for index in range(1, 5)]
 """Of four clients that an authority may know."""
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from authority_service.served import PASSPHRASE, served_run
 from documentation_pages import ROOT, doc, table_rows
 from methods.method_conformance import SteppedRun
-from methods.variants import labelled, opened_by_clients
+from methods.variants import labelled
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.identity import ClientIdentity
@@ -30,7 +30,7 @@ from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy
 from shieldfl.cli.app import app
 from shieldfl.settings import plain_settings
 
-(KAHE,) = opened_by_clients([labelled("selective-shield/encrypted")])
+KAHE = labelled("selective-shield/encrypted", "clients")
 PAGE = "docs/how-to/authority.md"
 COMMAND = [sys.executable, "-m", "shieldfl.cli.main", "authority"]
 

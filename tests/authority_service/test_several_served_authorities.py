@@ -20,10 +20,10 @@ from authority_service.served import (
     served,
     served_run,
     signed,
-    variant_of,
 )
 from documentation_pages import ROOT
 from methods.method_conformance import SteppedRun
+from methods.variants import labelled
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import ANSWER_DOMAIN, digest_of_parts, signed_bytes
@@ -60,16 +60,14 @@ VARIANTS = [
 @pytest.mark.parametrize(("label", "opener", "encryption", "count"), VARIANTS)
 def test_models_and_events_are_those_of_an_embedded_authority(tmp_path, label, opener, encryption, count):
     """Bit for bit, of one authority that is served, and of several."""
-    folders, variant = (
-        [made_folder(tmp_path / str(number), **ANY) for number in range(count)],
-        variant_of(label, opener),
-    )
+    folders = [made_folder(tmp_path / str(number), **ANY) for number in range(count)]
+    variant = labelled(label, opener)
     with connected(folders) as (_, connection):
         check_equals_embedded(connection, variant.under(encryption) if encryption else variant)
 
 
 def test_a_method_that_derives_a_secret_does_so_from_all_authorities(tmp_path):
-    variant = variant_of("dict-pfl", "clients")
+    variant = labelled("dict-pfl", "clients")
     folders = [made_folder(tmp_path / str(number), **ANY) for number in range(2)]
     with connected(folders) as (_, connection):
         run = served_run(connection, variant, shared_secret=None)
@@ -185,7 +183,7 @@ def test_authorities_that_answer_differently_are_told(folders, monkeypatch):
 def test_where_one_key_opens_all_there_is_one_authority(tmp_path, label):
     folders = [made_folder(tmp_path / str(number), **ANY) for number in range(2)]
     with connected(folders) as (_, connection), pytest.raises(ParameterError, match="several"):
-        served_run(connection, variant_of(label, "the authority"))
+        served_run(connection, labelled(label, "the authority"))
 
 
 def test_each_authority_keeps_to_its_own_policy_and_clients(folders):
@@ -427,7 +425,7 @@ def test_a_client_that_was_not_in_a_round_is_told_what_the_others_were(folders):
 def test_a_tally_is_opened_as_all_have_it(folders):
     """Else one client would send in the clear what the others encrypt."""
     with connected(folders[:2]) as (services, connection):
-        run = served_run(connection, variant_of("selective-shield/encrypted", "clients"), sign=signed)
+        run = served_run(connection, labelled("selective-shield/encrypted", "clients"), sign=signed)
         dishonest, step, refused = Dishonest(services, run), run.clients[0].step, []
 
         def lied_to(phase, message=None):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from authority.conftest import cheap_passphrases  # noqa: F401
 from authority_service.served import made_folder, served, with_clinics
 from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import ALL, VectorRun
@@ -15,13 +16,6 @@ from shieldfl.authority.private_file import write_private_file
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, UnreachableError
 from shieldfl.flower.records import ASK, MESSAGE, message_in, packed
 from shieldfl.privacy.accountant import epsilon_of
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cheap_passphrases():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
-        yield
 
 
 @pytest.fixture(autouse=True)

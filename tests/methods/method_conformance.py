@@ -81,6 +81,6 @@ def check_alike(one: SteppedRun, other: SteppedRun, rounds: Iterable[list[int]])
     assert_same_models(one, other)
 
 
-def run_of(label: str, **changes: Any) -> SteppedRun:
-    """Return the run of the variant of this label."""
-    return SteppedRun(labelled(label), **changes)
+def run_of(label: str, opener: str = "authority", **changes: Any) -> SteppedRun:
+    """Return the run of the variant of this label, whose sums this party opens."""
+    return SteppedRun(labelled(label, opener), **changes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import honest_outcome
-from methods.method_conformance import SteppedRun, contraction, run_of
+from methods.method_conformance import SteppedRun, run_of
 from methods.variants import CLIENTS, every_one_of, twins, variants
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import INVITED
@@ -100,8 +100,7 @@ def test_a_round_that_was_given_up_leaves_no_secret():
     assert held() is not None
     run.begin_round(2)
     assert held() is None
-    start = run.clients[0].begin_round(2, CLIENTS, run.begin_round(2))
-    run.clients[0].finish_training(contraction(2, 0, start))
+    run.train_client(0, 2, CLIENTS, run.begin_round(2))
     with pytest.raises(PolicyError, match="wiped"):
         run.authority.keys.opener(1)
     run.run_round()

@@ -234,9 +234,11 @@ def opened_by_aggregator(of: Iterable[Variant]) -> list[Variant]:
     ]
 
 
-def labelled(label: str) -> Variant:
-    """Return the variant of this label, or the twin."""
-    return next(one for one in variants() + twins(variants()) if one.label == label)
+def labelled(label: str, opener: str = "authority") -> Variant:
+    """Return the variant of this label, or the twin, whose sums this party opens."""
+    found = next(one for one in variants() + twins(variants()) if one.label == label)
+    opened_by = {"clients": opened_by_clients, "aggregator": opened_by_aggregator}
+    return opened_by[opener]([found])[0] if opener in opened_by else found
 
 
 # Their steps are those of another variant, with other numbers or, of two properties, both at once. The conformance

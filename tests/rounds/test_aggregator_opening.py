@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from methods.method_conformance import SOME_ABSENT, SteppedRun, check_alike
-from methods.variants import (
-    ONE_OF_EACH_KIND,
-    each_as_parameter,
-    labelled,
-    opened_by_aggregator,
-    opened_by_clients,
-    variants,
-)
+from methods.method_conformance import run_of as run_opened_by
+from methods.variants import ONE_OF_EACH_KIND, each_as_parameter, labelled, opened_by_aggregator, variants
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.encryption.enrolment import OPENER, sealed_request
@@ -33,9 +29,7 @@ each_method = pytest.mark.parametrize("variant", each_as_parameter(OPENED_BY_AGG
 SEALED = bytes(32)
 
 
-def run_of(label: str, **options: object) -> SteppedRun:
-    (variant,) = opened_by_aggregator([labelled(label)])
-    return SteppedRun(variant, **options)
+run_of = partial(run_opened_by, opener="aggregator")
 
 
 @each_method
@@ -86,7 +80,7 @@ def test_an_aggregator_that_opens_needs_the_model_that_the_set_up_pins():
     with pytest.raises(KeyMismatchError, match="another model than the federation begins with"):
         run.method.aggregator_steps(run.setup, run.weights, initial=other)
     # A set-up of the same sizes in which clients open is another one, with another digest.
-    others = SteppedRun(opened_by_clients([labelled("full-he")])[0])
+    others = run_opened_by("full-he", "clients")
     assert PublicSetup.from_bytes(run.setup.to_bytes(), run.setup.digest).plan.opener == "aggregator"
     with pytest.raises(ParameterError, match="another method, plan or settings"):
         others.method.aggregator_steps(run.setup, run.weights, initial=run.initial)
@@ -102,7 +96,7 @@ def test_states_of_an_aggregator_that_opens_are_sealed_and_bound_to_what_it_is()
     fresh.restore(state, SEALED)
     assert fresh.newest_model() == run.aggregator.newest_model()
     assert fresh.model_digest() == run.aggregator.model_digest()
-    others = SteppedRun(opened_by_clients([labelled("full-he")])[0])
+    others = run_opened_by("full-he", "clients")
     with pytest.raises((KeyMismatchError, WireFormatError)):
         others.new_aggregator().restore(state, SEALED)
     with pytest.raises(SecretCopyError):

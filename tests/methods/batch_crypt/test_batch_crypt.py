@@ -160,11 +160,10 @@ def test_bounds_that_are_none_are_refused_by_everybody(bounds):
     run = SteppedRun(variant())
     run.run_round()
     before = run.parameters.copy()
-    for client in run.clients[:2]:
-        start = client.begin_round(2, 2, run.begin_round(2, [0, 1]))
-        client.finish_training(contraction(2, 0, start))
+    first = run.begin_round(2, [0, 1])
     run.aggregator.begin_phase("ranges", 2, None)
     for index in (0, 1):
+        run.train_client(index, 2, 2, first)
         run.aggregator.receive("ranges", index, run.clients[index].step("ranges", None))
     answer = run.aggregator.close("ranges")
     lie = with_bounds(answer, bounds)
@@ -188,7 +187,6 @@ def test_an_update_without_bounds_is_not_asked_for():
     first = run.begin_round(1)
     with pytest.raises(ParameterError, match="clip bounds"):
         run.aggregator.begin_phase("update", 1, None)
-    start = run.clients[0].begin_round(1, 4, first)
-    run.clients[0].finish_training(contraction(1, 0, start))
+    run.train_client(0, 1, 4, first)
     with pytest.raises(ParameterError, match="clip bounds"):
         run.clients[0].step("update", None)

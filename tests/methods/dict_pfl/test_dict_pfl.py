@@ -62,8 +62,7 @@ def test_a_position_that_others_overtook_is_reactivated_and_moves_again():
 def test_a_client_refuses_a_count_or_tag_that_is_not_its_own():
     run = run_of()
     client = run.clients[0]
-    start = client.begin_round(1, 2, run.begin_round(1, [0, 1]))
-    client.finish_training(contraction(1, 0, start))
+    run.train_client(0, 1, 2, run.begin_round(1, [0, 1]))
     right = ask_count(run, 1)
     run.begin_round(2)
     later = ask_count(run, 2)
@@ -279,7 +278,5 @@ def test_an_update_that_does_not_fit_is_forgotten_and_its_client_goes_on():
     with pytest.raises(ParameterError, match="before training has finished"):
         run.clients[0].step("update", ask_count(run, 1))
     wild["on"] = False
-    client = run.clients[0]
-    start = client.begin_round(2, CLIENTS, run.begin_round(2))
-    client.finish_training(train(2, 0, start))
-    assert client.step("update", ask_count(run, 2))
+    run.train_client(0, 2, CLIENTS, run.begin_round(2))
+    assert run.clients[0].step("update", ask_count(run, 2))

@@ -164,8 +164,7 @@ def test_a_sensitivity_that_was_noised_keeps_its_noise_until_it_arrives():
     run = SteppedRun(variant(clustering="affinity-propagation", clustering_epsilon=1.0))
     sent = []
     for number in (1, 2):
-        start = run.clients[0].begin_round(number, CLIENTS, run.begin_round(number))
-        run.clients[0].finish_training(contraction(number, 0, start))
+        run.train_client(0, number, CLIENTS, run.begin_round(number))
         sent.append(run.clients[0].step("cluster", None)["sensitivity"])
     assert sent[0] == sent[1]
     noised = np.frombuffer(sent[0], dtype=np.float32)
@@ -219,8 +218,7 @@ def test_a_union_that_leaves_positions_out_gets_nothing():
         run = SteppedRun(variant(encryption=encryption))
         run.run_round()
         client = run.clients[0]
-        start = client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
-        client.finish_training(contraction(2, 0, start))
+        run.train_client(0, 2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
         client.step("cluster", None)
         client.step("mask", run.method.message_for(0, run.answers["cluster"]))
         poor = Mask.from_indices([0], run.initial.parameters.size + BUFFERS)
@@ -284,8 +282,7 @@ def test_messages_out_of_order_are_refused():
     with pytest.raises(PolicyError, match="without a mask"):
         run.aggregator.receive("update", 0, Message(round_part))
     client = run.clients[0]
-    start = client.begin_round(1, CLIENTS, model)
-    client.finish_training(contraction(1, 0, start))
+    run.train_client(0, 1, CLIENTS, model)
     with pytest.raises(ParameterError, match="needs the answer"):
         client.step("mask", None)
 
@@ -315,8 +312,7 @@ def test_clients_never_change_their_cluster():
         with pytest.raises(WireFormatError, match="no cluster of this number"):
             run.authority.answer("update", Message(parts))
     client = run.clients[0]
-    start = client.begin_round(2, 6, run.method.message_for(0, run.begin_round(2)))
-    client.finish_training(grouped(2, 0, start))
+    run.train_client(0, 2, 6, run.method.message_for(0, run.begin_round(2)))
     client.step("cluster", None)
     answer = Message({"cluster": Message.from_number(6), "budget": np.float64(1.0).tobytes()})
     with pytest.raises(WireFormatError, match="no cluster of this number"):
@@ -327,8 +323,7 @@ def test_clients_never_change_their_cluster():
 def test_a_budget_that_others_bring_down_has_a_floor(claimed):
     run = SteppedRun(variant(encryption="ckks", information_bits=0.0, least_budget=0.25))
     client = run.clients[0]
-    start = client.begin_round(1, CLIENTS, run.begin_round(1))
-    client.finish_training(contraction(1, 0, start))
+    run.train_client(0, 1, CLIENTS, run.begin_round(1))
     client.step("cluster", None)
     answer = Message({"cluster": Message.from_number(0), "budget": np.float64(claimed).tobytes()})
     mask = Mask.from_bytes(client.step("mask", answer)["mask"])
