@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import zlib
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant, every_variant, labelled
+from on_threads import on_threads
 from shieldfl.authority.message import Message
 from shieldfl.errors import (
     DuplicateFrameError,
@@ -162,20 +161,11 @@ def test_an_aggregator_takes_each_client_once(variant):
             except DuplicateFrameError:
                 outcomes.append("refused")
 
-        senders = [threading.Thread(target=send) for _ in range(4)]
-        for sender in senders:
-            sender.start()
-        for sender in senders:
-            sender.join()
+        on_threads(4, send, switch_seconds=1e-6)
         assert sorted(outcomes) == ["refused", "refused", "refused", "taken"]
         aggregator.begin_phase(phase, 1, [None, *run.answers.values()][-1])
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        run.run_round(intrude=send_again)
-    finally:
-        sys.setswitchinterval(interval)
+    run.run_round(intrude=send_again)
     assert_same_model(run, honest_outcome(variant), variant)
 
 

@@ -7,8 +7,6 @@ import hashlib
 import hmac
 import pickle
 import struct
-import sys
-import threading
 
 import numpy as np
 import pytest
@@ -26,6 +24,7 @@ from encryption.enrolled_clients import (
     session,
     total_of,
 )
+from on_threads import on_threads
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.encryption.enrolment import (
     client_number,
@@ -177,16 +176,7 @@ def test_a_frame_is_of_the_round_that_it_was_told_whatever_other_threads_do():
             except PolicyError:
                 refused.append(number)
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    on_threads(4, run, switch_seconds=1e-6)
     assert len(made) > 1000
     assert len(made) + len(refused) == 4000
     assert [one for one in made if one[0] != one[1]] == []

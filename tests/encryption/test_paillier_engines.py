@@ -6,7 +6,6 @@ import functools
 import math
 import os
 import random
-import threading
 import time
 
 import numpy as np
@@ -16,6 +15,7 @@ import shieldfl as sf
 from encryption.child_process import run_python
 from encryption.enrolled_clients import total_of
 from encryption.paillier_keys import authority_for, primes, public_key_frame
+from on_threads import on_threads
 from reference.paillier import PublicKey, pack_fields
 from shieldfl import _core, _testing
 
@@ -253,12 +253,7 @@ def test_many_threads_share_one_pool(authority):
             seen.extend(ciphertexts_of(batch))
             aggregator.add(batch)
 
-    workers = [threading.Thread(target=work) for _ in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(timeout=120)
-        assert not worker.is_alive()
+    on_threads(6, work)
     assert aggregator.clients == 24
     assert len(set(seen)) == len(seen) == 24 * 7
     np.testing.assert_array_equal(authority.open(aggregator.total()) * STEP, 24 * np.rint(update * STEP))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -17,6 +15,7 @@ import shieldfl._core as _core
 from encryption.child_process import run_python
 from encryption.enrolled_clients import total_of
 from encryption.paillier_keys import authority_for
+from on_threads import on_threads
 from shieldfl.privacy.noise import clip_and_noise
 
 CORES = _core.available_threads()
@@ -67,11 +66,7 @@ def test_many_threads_share_encryptor_aggregator_and_votes(authority):
             aggregator.add(encryptor.encrypt(UPDATE, round=2).to_bytes())
             votes.add(mask)
 
-    workers = [threading.Thread(target=work) for _ in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    on_threads(8, work)
     assert aggregator.clients == votes.voters == 32
     np.testing.assert_array_equal(votes.counts(), np.where(UPDATE > 0, 32, 0))
     np.testing.assert_array_equal(authority.open(aggregator.total()), 32 * QUANTISED)
@@ -191,11 +186,8 @@ started.wait()
 time.sleep(0.05)
 """
     for _ in range(3):
-        ended = subprocess.run(
-            [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120
-        )
-        assert ended.returncode == 0, ended.stderr
-        assert ended.stderr == ""
+        ended = run_python("-c", program)
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def started(work) -> int:
