@@ -65,8 +65,9 @@ def test_the_policy_is_that_of_every_scheme(parameters):
     authority.open(total_of(authority, 4, 4))
 
 
-def test_a_total_that_is_asked_for_again_is_not_computed_again(monkeypatch):
-    authority = make()
+@each_pair
+def test_a_total_that_is_asked_for_again_is_not_computed_again(parameters, monkeypatch):
+    authority = make(parameters)
     totals = [total_of(authority, 2, number) for number in (1, 2)]
     answers = [authority.open(total) for total in totals]
     decryptor, opened = authority._decryptor, []
@@ -78,6 +79,8 @@ def test_a_total_that_is_asked_for_again_is_not_computed_again(monkeypatch):
     first[:] = 0.0
     np.testing.assert_array_equal(authority.open(totals[1].to_bytes()), answers[1])
     assert not opened
+    with pytest.raises(sf.PolicyError, match="a different total"):
+        authority.open(total_of(authority, 2, 2))
     np.testing.assert_array_equal(authority.open(totals[0]), answers[0])
     assert len(opened) == 1
 
@@ -284,8 +287,9 @@ def test_bad_settings(settings, said):
         sf.KeyAuthority(**{"params": CKKS} | settings)
 
 
-def test_a_wiped_key_opens_and_saves_nothing(tmp_path):
-    authority = make()
+@each_pair
+def test_a_wiped_key_opens_and_saves_nothing(parameters, tmp_path):
+    authority = make(parameters)
     total = total_of(authority, 3)
     authority.open(total)
     authority.wipe()
