@@ -237,7 +237,7 @@ def test_a_disclosure_says_what_really_left(variant):
 
 
 METHODS = ("fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp")
-WEIGHTS = (1, 2, 3, 4)
+WEIGHTS = (1, 2, 3, 1000)
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
@@ -258,7 +258,7 @@ def test_the_clients_own_weight_is_taken_and_no_other(method):
 
     def claim(phase, aggregator, messages):
         # Among them those that other clients have.
-        for other in (4.0, 1.5, 1e308, 5e-324, 0.0, -1.0, math.nan, math.inf):
+        for other in (1000.0, 1.5, 1e308, 5e-324, 0.0, -1.0, math.nan, math.inf):
             with pytest.raises(RangeError, match="weight"):
                 aggregator.receive(phase, 0, altered(messages[0], "weight", np.array([other])))
         messages[0] = altered(messages[0], "weight", np.array([own]))
