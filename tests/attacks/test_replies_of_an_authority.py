@@ -29,9 +29,8 @@ def forged(closed):
     return Message({**closed, weight: Message.from_number(closed.number(weight) - 1)})
 
 
-def test_a_list_that_ended_in_an_error_keeps_no_honest_authority_from_going_on(tmp_path):
+def test_a_list_that_ended_in_an_error_keeps_no_honest_authority_from_going_on(path):
     """A client forges a weight, others are answered in its list's place; the process ends at every step."""
-    path = tmp_path / "store"
     run = stored(path, "full-he", min_clients=2)
     first = run.authority.begin_round(1)
     restart(run, path)
@@ -48,9 +47,8 @@ def test_a_list_that_ended_in_an_error_keeps_no_honest_authority_from_going_on(t
     assert {name: second[name] for name in moved} == moved
 
 
-def test_an_answer_that_opens_nothing_is_a_reply_too(tmp_path):
+def test_an_answer_that_opens_nothing_is_a_reply_too(path):
     """Clusters that are settled without any sum: another clustering would be a second answer of the round."""
-    path = tmp_path / "store"
     run = stored(path, "sense-crypt/clusters")
     run.authority.begin_round(1)
 
@@ -66,9 +64,8 @@ def test_an_answer_that_opens_nothing_is_a_reply_too(tmp_path):
     assert run.authority.begin_round(2)
 
 
-def test_what_goes_beside_a_total_is_as_fixed_as_the_total(tmp_path):
+def test_what_goes_beside_a_total_is_as_fixed_as_the_total(path):
     """Values in the clear, which the aggregator adds up: others would move the model of an answered round elsewhere."""
-    path = tmp_path / "store"
     run = stored(path, "mask-crypt")
     run.run_round()
     closed, moved = run.closed["update"], run.authority.newest_model()
@@ -86,8 +83,7 @@ def test_what_goes_beside_a_total_is_as_fixed_as_the_total(tmp_path):
 @pytest.mark.parametrize("label", METHODS)
 def test_an_error_before_a_reply_is_kept_leaves_everything_as_it_was(monkeypatch, tmp_path, label, place):
     """The same message again moves the model once, to where it would have come without the error."""
-    path, reference = tmp_path / "store", stored(tmp_path / "reference", label)
-    run = stored(path, label)
+    reference, run = (stored(tmp_path / name, label) for name in ("reference", "store"))
     answer = run.authority.answer
 
     def fails_first(phase, message):
@@ -113,9 +109,8 @@ def test_an_error_before_a_reply_is_kept_leaves_everything_as_it_was(monkeypatch
 
 
 @pytest.mark.parametrize("opener", ["clients", "aggregator"])
-def test_nor_does_one_where_others_open(monkeypatch, tmp_path, opener):
+def test_nor_does_one_where_others_open(monkeypatch, path, opener):
     """Of what an interrupted step has answered nothing left: a list of others is answered then, and no third one."""
-    path = tmp_path / "store"
     run = run_in_file(path, labelled("full-he", opener), clients=6, train=same_in_every_round, min_clients=3)
     model = {} if run.method.clients_open else dict(run.aggregator.newest_model())
     first = Message({**model, **run.authority.begin_round(1, None, run.aggregator.model_digest())})
@@ -146,9 +141,8 @@ def test_nor_does_one_where_others_open(monkeypatch, tmp_path, opener):
         restart(run, path)
 
 
-def test_an_answer_that_may_be_on_the_disk_is_asked_for_there(monkeypatch, tmp_path):
+def test_an_answer_that_may_be_on_the_disk_is_asked_for_there(monkeypatch, path):
     """A commit that failed may turn out to be done: what is true is in the file, and no longer in memory."""
-    path = tmp_path / "store"
     run = run_in_file(path, labelled("full-he", "clients"), train=same_in_every_round, min_clients=3)
     first = run.authority.begin_round(1)
     asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
@@ -166,9 +160,8 @@ def test_an_answer_that_may_be_on_the_disk_is_asked_for_there(monkeypatch, tmp_p
     assert run.authority.begin_round(2)
 
 
-def test_one_round_has_one_model_and_one_list_of_invited_clients(tmp_path):
+def test_one_round_has_one_model_and_one_list_of_invited_clients(path):
     """A model whose gradient is zero, for all but one client, would make the sum that client's update."""
-    path = tmp_path / "store"
     run = run_in_file(path, labelled("full-he", "aggregator"), train=same_in_every_round, min_clients=3)
     run.run_round()
     model = run.aggregator.newest_model()
@@ -185,9 +178,8 @@ def test_one_round_has_one_model_and_one_list_of_invited_clients(tmp_path):
     assert run.authority.begin_round(3, None, digest_of_parts(model))
 
 
-def test_scores_are_opened_once_and_of_one_list(tmp_path):
+def test_scores_are_opened_once_and_of_one_list(path):
     """Six clients, two lists of three: the second one in place of what the first one came to, or a round later."""
-    path = tmp_path / "store"
     variant = labelled("fedml-he", "aggregator")
     run = run_in_file(path, variant, clients=6, train=same_in_every_round, min_clients=3)
     model, digest = run.aggregator.newest_model(), run.aggregator.model_digest()
@@ -203,8 +195,7 @@ def test_scores_are_opened_once_and_of_one_list(tmp_path):
         run.authority.answer("scores", asked_over(run, "scores", 2, [3, 4, 5], later, 6))
 
 
-def test_a_round_that_was_begun_is_begun_again_as_it_was(tmp_path):
-    path = tmp_path / "store"
+def test_a_round_that_was_begun_is_begun_again_as_it_was(path):
     run = run_in_file(path, labelled("full-he", "clients"), train=same_in_every_round, min_clients=3)
     run.run_round()
     first = run.authority.begin_round(2, [0, 1, 3])
@@ -217,9 +208,8 @@ def test_a_round_that_was_begun_is_begun_again_as_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("label", ["fedml-he", "selective-shield/encrypted"])
-def test_a_round_is_begun_again_after_its_first_phase_too(tmp_path, label):
+def test_a_round_is_begun_again_after_its_first_phase_too(path, label):
     """Where clients open, what was answered moves on within the round; who is invited does not."""
-    path = tmp_path / "store"
     run = run_in_file(path, labelled(label, "clients"), min_clients=3)
     answer = run.authority.answer
 
@@ -237,8 +227,7 @@ def test_a_round_is_begun_again_after_its_first_phase_too(tmp_path, label):
         run.authority.begin_round(1, [0, 1, 2])
 
 
-def test_a_count_that_follows_from_sums_has_one_answer_in_a_round(tmp_path):
-    path = tmp_path / "store"
+def test_a_count_that_follows_from_sums_has_one_answer_in_a_round(path):
     run = stored(path, "dict-pfl")
     for _ in range(2):
         run.run_round()
@@ -265,10 +254,10 @@ def test_a_memory_without_a_file_is_restored_after_a_begin_that_was_cut_off(labe
     run.run_round()
 
 
-def test_two_objects_of_one_store_are_one_authority(tmp_path):
+def test_two_objects_of_one_store_are_one_authority(path):
     """Else each would sign a model, and a list of those who are invited, for the same round."""
     variant = labelled("full-he", "aggregator")
-    run = run_in_file(tmp_path / "store", variant, train=same_in_every_round, min_clients=3)
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     run.run_round()
     one, model = run.authority, run.aggregator.newest_model()
     planted = Message({**model, "parameters": bytes(len(model["parameters"]))})
@@ -284,9 +273,9 @@ def test_two_objects_of_one_store_are_one_authority(tmp_path):
 
 
 @pytest.mark.parametrize("error", [MemoryError, ValueError])
-def test_a_total_that_was_opened_stays_the_rounds_whatever_came_of_it(monkeypatch, tmp_path, error):
+def test_a_total_that_was_opened_stays_the_rounds_whatever_came_of_it(monkeypatch, path, error):
     """Of pairs of keys: an error that the aggregator can cause must not make a second opening."""
-    run = run_in_file(tmp_path / "store", labelled("full-he/ckks"), train=same_in_every_round, min_clients=3)
+    run = run_in_file(path, labelled("full-he/ckks"), train=same_in_every_round, min_clients=3)
     first = run.authority.begin_round(1)
     _, total = closed_over(run, "update", 1, [0, 1, 2, 3], first)
     _, other = closed_over(run, "update", 1, [0, 1, 2], first, trained=[0, 1, 2])
