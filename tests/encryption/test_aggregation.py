@@ -99,18 +99,6 @@ def test_memory_that_is_no_flat_row_of_bytes(authority, thing):
         sf.ckks.Aggregator(authority.public_key).add(thing)
 
 
-@pytest.mark.parametrize("groups", [[(0, 1, 2), (3, 4, 5)], [(0,), (1, 2, 3), (4, 5)]], ids=str)
-def test_a_tree_of_aggregators_gives_the_flat_sum(authority, batches, groups):
-    flat = aggregate(authority, batches).total()
-    root = sf.ckks.Aggregator(authority.public_key)
-    for group in groups:
-        root.add_total(aggregate(authority, [batches[i] for i in group]).total())
-    assert root.clients == flat.clients == 6
-    assert root.round == 4
-    assert root.total().to_bytes() == flat.to_bytes()
-    np.testing.assert_array_equal(authority.open(root.total()), expected(UPDATES))
-
-
 class TestNothingIsAddedByHalf:
     """Whatever is refused leaves the total as it was, byte for byte, also where damage shows at the end."""
 

@@ -82,16 +82,17 @@ def test_sums_are_integers_exactly_in_any_order_and_by_parts(cases, shape, count
     integers = [
         integers_of(parameters, kind, rng, count) for _ in range(min(clients, parameters.max_clients))
     ]
-    batches = [scheme.Encryptor(client_of(authority), 1).encrypt(each / scale) for each in integers]
+    batches = [scheme.Encryptor(client_of(authority), 1).encrypt(each / scale, round=4) for each in integers]
 
     sum_of = partial(total_of, authority.public_key, threads=1)
     total = sum_of(batches)
     np.testing.assert_array_equal(authority.open(total) * scale, sum(integers))
     assert sum_of([batches[i] for i in rng.permutation(len(batches))]).to_bytes() == total.to_bytes()
     root = scheme.Aggregator(authority.public_key)
-    cut = int(rng.integers(0, len(batches) + 1))
-    for part in filter(None, (batches[:cut], batches[cut:])):
+    ends = np.sort(rng.integers(0, len(batches) + 1, 2))
+    for part in filter(None, (batches[: ends[0]], batches[ends[0] : ends[1]], batches[ends[1] :])):
         root.add_total(sum_of(part))
+    assert (root.clients, root.round) == (len(batches), 4)
     assert root.total().to_bytes() == total.to_bytes()
 
 
