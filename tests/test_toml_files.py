@@ -58,9 +58,10 @@ def test_brackets_in_brackets_are_an_error_of_the_file(reader, deep, tmp_path):
         reader(written(tmp_path, deep))
 
 
-def test_a_profile_of_brackets_in_brackets_is_an_error_of_the_file(tmp_path):
+@pytest.mark.parametrize("text", ["{", "[" * 100_000], ids=["open", "in brackets"])
+def test_a_profile_of_brackets_that_are_not_closed_is_an_error_of_the_file(text, tmp_path):
     with pytest.raises(DataError, match="is no JSON"):
-        load_profile(written(tmp_path, "[" * 100_000))
+        load_profile(written(tmp_path, text))
 
 
 @pytest.mark.parametrize("number", ["1" * 4301, "-" + "1" * 4301, "0x" + "f" * 5000])

@@ -211,14 +211,6 @@ def test_no_document(document):
         DeviceProfile.from_json(document)
 
 
-def test_files_that_cannot_be_read(tmp_path):
-    (tmp_path / "broken.json").write_text("{")
-    (tmp_path / "bytes.json").write_bytes(b"\xff")
-    for name, words in (("none", "cannot be read"), ("broken", "is no JSON"), ("bytes", "is not UTF-8")):
-        with pytest.raises(DataError, match=words):
-            load_profile(tmp_path / f"{name}.json")
-
-
 TINY = {"values": 5000, "seconds": 0.0, "slow_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
 
