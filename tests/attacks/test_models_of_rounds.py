@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -29,15 +31,18 @@ def refused(client, round_number: int, message: Message) -> None:
 @pytest.mark.parametrize(
     "parts", [("history",), ("parameters", "buffers"), ("parameters", "buffers", "history")]
 )
-def test_no_old_history_or_model_comes_with_a_later_round(parts):
+def test_no_old_or_altered_history_or_model_comes_with_a_later_round(parts):
     """By an old history, positions that came back to life since are left out; by an old model, sums are taken back."""
     run = run_of(first_probability=0.5)
     run.run_round()
     old = run.model
     run.run_round()
     first = run.begin_round(3)
+    history = bytearray(zlib.decompress(first["history"]))
+    history[-1] ^= 1
     for client in (run.clients[0], run.new_client(0)):
         refused(client, 3, Message({**first, **{name: old[name] for name in parts}}))
+        refused(client, 3, Message({**first, "history": zlib.compress(bytes(history))}))
         assert client.begin_round(3, CLIENTS, first).round == 3
         assert client._active == run.authority.opener.rule._history.active_mask(3)
 
