@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from authority.enrolled_session import OF_SCHEMES, PARAMETERS, SIZE, Session, updates
+from authority.enrolled_session import OF_SCHEMES, SIZE, Session, updates
 from encryption.enrolled_clients import total_of
 from shieldfl.authority import authority_secrets
 from shieldfl.authority.authority_secrets import AuthoritySecrets
@@ -264,23 +264,6 @@ def test_an_answer_opens_one_total_for_those_with_a_grant(session):
         kahe.open(
             total, answer, kahe.ClientKey(kahe.PublicKey.from_bytes(key.public_key.to_bytes()), 1, bytes(32))
         )
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"min_clients": 0},
-        {"min_clients": 1},
-        {"min_clients": 9},
-        {"one_total_per_round": False},
-        {"most_values": -1},
-        {"weight_bounds": (0.0, 1.0)},
-        {"threads": -1},
-    ],
-)
-def test_settings_that_protect_nobody_are_refused(options):
-    with pytest.raises(ParameterError):
-        sf.KeyAuthority(PARAMETERS, **options)
 
 
 def test_what_is_no_request_is_refused(session):

@@ -20,6 +20,7 @@ from shieldfl.encryption.registry import scheme_of
 
 UPDATE = np.linspace(-1, 1, 100)
 CKKS = sf.ckks.Parameters(max_clients=8)
+KAHE = sf.kahe.Parameters(max_clients=8)
 PAILLIER = sf.paillier.Parameters(key_bits=2048, max_clients=8, max_weight=4)
 copied = pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
 
@@ -274,10 +275,11 @@ BOUNDS = (0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0), "x",
     [
         *(({"weight_bounds": bounds}, "weight_bounds") for bounds in BOUNDS),
         *(({"min_clients": number}, "min_clients") for number in (0, 9, -1, 1.5, None)),
-        (
-            {"params": sf.kahe.Parameters(), "min_clients": 1},
-            "at least 2: the sum over one client is its update$",
-        ),
+        ({"params": KAHE, "min_clients": 1}, "at least 2: the sum over one client is its update$"),
+        *(({"params": KAHE, "min_clients": number}, "min_clients") for number in (0, 9)),
+        ({"params": KAHE, "one_total_per_round": False}, "one_total_per_round"),
+        *(({"params": KAHE, name: -1}, name) for name in ("most_values", "threads")),
+        ({"params": KAHE, "weight_bounds": (0.0, 1.0)}, "weight_bounds"),
         *(({"params": one}, NO_PARAMETERS) for one in ({"max_clients": 4}, None, sf.paillier.Parameters)),
     ],
     ids=str,
