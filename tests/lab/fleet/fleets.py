@@ -15,6 +15,20 @@ COSTS = CostModel(
 # Ciphertexts take no plain numbers.
 RIGID = replace(COSTS, scheme=replace(SCHEME, adds_clear_values=False))
 
+WIDE = {"upload_bytes_per_second": 1e15, "download_bytes_per_second": 1e15}
+
+
+def free_but_for(**scheme: object) -> CostModel:
+    """Costs of nothing but one scheme's steps, of one value in a ciphertext."""
+    nothing = {"encrypt_seconds": {1: 0.0}, "add_seconds": 0.0, "open_seconds": 0.0}
+    return replace(
+        COSTS,
+        scheme=replace(SCHEME, **(nothing | {"values_per_ciphertext": 1} | scheme)),
+        train_seconds_per_sample=0.0,
+        score_seconds_per_value=0.0,
+        select_seconds_per_value=0.0,
+    )
+
 
 def client(name: str, **settings: object) -> ClientKind:
     """One core, 10 samples, 100 bytes a second up and 400 down, unless said otherwise."""

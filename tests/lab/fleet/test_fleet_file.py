@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.fleet.fleets import COSTS, client, fleet_of
+from lab.fleet.fleets import WIDE, client, fleet_of, free_but_for
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_source import CostSource, DeviceProfile, ModelProfile, SchemeProfile
 from shieldfl.lab.fleet.fleet import load_fleet, parse_fleet
@@ -126,25 +126,7 @@ def test_the_papers_fleets(name, clients, clusters, cores):
     assert np.bincount(fleet.clusters).tolist() == [clients // clusters] * clusters
 
 
-WIDE = {"upload_bytes_per_second": 1e15, "download_bytes_per_second": 1e15}
 FILE = '[model]\nparameters = 100\n{model}[[client]]\ncores = 1\nbandwidth = "1 GB/s"\nsamples = 1\n'
-
-
-def free_but_for(**scheme: object):
-    """Costs of nothing but one scheme's steps, of one value in a ciphertext."""
-    nothing = {
-        "encrypt_seconds": {1: 0.0},
-        "add_seconds": 0.0,
-        "open_seconds": 0.0,
-        "values_per_ciphertext": 1,
-    }
-    return replace(
-        COSTS,
-        scheme=replace(COSTS.scheme, **(nothing | scheme)),
-        train_seconds_per_sample=0.0,
-        score_seconds_per_value=0.0,
-        select_seconds_per_value=0.0,
-    )
 
 
 def profile_of(model: str | None) -> DeviceProfile:

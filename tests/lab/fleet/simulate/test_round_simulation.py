@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.fleet.fleets import COSTS, RIGID, client, fleet_of, three_clients
+from lab.fleet.fleets import COSTS, RIGID, WIDE, client, fleet_of, free_but_for, three_clients
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_source import MaskSettings
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
@@ -202,16 +202,7 @@ def test_rows_add_up_to_the_round():
 
 
 # Everything but encryption is free, and a ciphertext holds one value: budgets are the time times the speed.
-ENCRYPTION_ALONE = replace(
-    COSTS,
-    scheme=replace(
-        COSTS.scheme, values_per_ciphertext=1, encrypt_seconds={1: 1.0}, add_seconds=0.0, open_seconds=0.0
-    ),
-    train_seconds_per_sample=0.0,
-    score_seconds_per_value=0.0,
-    select_seconds_per_value=0.0,
-)
-WIDE = {"upload_bytes_per_second": 1e15, "download_bytes_per_second": 1e15}
+ENCRYPTION_ALONE = free_but_for(encrypt_seconds={1: 1.0})
 
 
 def test_budgets_by_hand():
