@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from methods.offered_method import offer
+from methods.offered_method import class_of, offer
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods import registry
@@ -38,13 +38,7 @@ from shieldfl.testing.conformance import (
     check_shares,
 )
 
-
-class Offered(FedAvg):
-    """A method of another package."""
-
-    names = (NamedMethod("offered", "everything", "a test", "nowhere"),)
-    privacy_reading = FedAvg.privacy_reading
-    aggregator_sees = "every client's update"
+Offered = class_of(NamedMethod("offered", "everything", "a test", "nowhere"))
 
 
 def test_a_method_of_another_package_is_found_beside_those_of_this_one(monkeypatch):
@@ -97,13 +91,7 @@ class WithTable:
 @pytest.mark.parametrize("kind", [Changeable, WithTable])
 def test_settings_that_cannot_be_hashed_are_refused(monkeypatch, kind):
     """Else the settings of a run, which are hashed with them, would fail where nobody knows of the method."""
-
-    class Configured(Offered):
-        names = (replace(Offered.names[0], settings=kind()),)
-        privacy_reading = FedAvg.privacy_reading
-        aggregator_sees = "every client's update"
-
-    offer(monkeypatch, "offered", Configured)
+    offer(monkeypatch, "offered", class_of(replace(Offered.names[0], settings=kind())))
     with pytest.raises(ParameterError, match=f"{kind.__name__} cannot be hashed: .* frozen"):
         method_class("offered")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lab.fleet.fleets import RIGID, SCHEME, client, fleet_of
-from methods.offered_method import offer
+from methods.offered_method import class_of, offer
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_source import (
     PAPER_PARAMETERS,
@@ -28,7 +28,6 @@ from shieldfl.lab.fleet.cost_source import (
 )
 from shieldfl.lab.fleet.fleet import load_fleet, parse_fleet
 from shieldfl.lab.fleet.round_simulation import simulate, simulate_plan
-from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.registry import named_method
 
 EVEN = SensitivityCurve.log_normal(0.0)  # the share of positions is that of the sensitivity
@@ -107,12 +106,8 @@ def test_a_method_that_does_not_say_what_it_encrypts_is_not_simulated():
 
 
 def test_a_method_that_says_it_in_other_words_is_not_simulated(monkeypatch):
-    class Offered(FedAvg):
-        names = (replace(named_method("fedavg"), name="offered", masks="all"),)
-        privacy_reading = FedAvg.privacy_reading
-        aggregator_sees = "a test"
-
-    offer(monkeypatch, "offered", Offered)
+    stated = replace(named_method("fedavg"), name="offered", masks="all")
+    offer(monkeypatch, "offered", class_of(stated))
     with pytest.raises(
         ParameterError, match=r"offered cannot be simulated: .* nothing, everything, one share, budgets"
     ):
@@ -122,15 +117,8 @@ def test_a_method_that_says_it_in_other_words_is_not_simulated(monkeypatch):
 @pytest.mark.parametrize("alike", ["fedavg", "full-he", "fedml-he", "mask-crypt", "sense-crypt"])
 def test_a_method_of_another_package_is_simulated_by_what_its_class_states(monkeypatch, alike):
     """No name decides anything."""
-    stated = named_method(alike)
-
-    class Offered(FedAvg):
-        names = (replace(stated, name="offered"),)
-        privacy_reading = FedAvg.privacy_reading
-        aggregator_sees = "a test"
-
     expected = plan_encryption(alike, two_clusters(), SCHEME, SETTINGS)
-    offer(monkeypatch, "offered", Offered)
+    offer(monkeypatch, "offered", class_of(replace(named_method(alike), name="offered")))
     plan = plan_encryption("offered", two_clusters(), SCHEME, SETTINGS)
     assert plan.method == "offered"
     for one in fields(EncryptionPlan):
