@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from encryption.enrolled_clients import total_of
 from encryption.paillier_keys import authority_for
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
@@ -49,16 +50,9 @@ class Made:
         self.clients = [self.authority.enrol(client) for client in range(3)] if self.enrols else []
         self.encryptor = self.scheme.Encryptor(self.clients[0] if self.enrols else self.key, 1)
         self.batch = self.encryptor.encrypt(UPDATE, round=1)
-        aggregator = self.aggregator()
-        for client in self.clients[1:]:
-            aggregator.add(self.scheme.Encryptor(client).encrypt(UPDATE, round=1))
-        self.total = aggregator.total()
+        others = [self.scheme.Encryptor(client).encrypt(UPDATE, round=1) for client in self.clients[1:]]
+        self.total = total_of(self.key, [self.batch, *others])
         self.answer = self.authority.sum_key(self.total.request()) if self.enrols else b""
-
-    def aggregator(self):
-        aggregator = self.scheme.Aggregator(self.key)
-        aggregator.add(self.batch)
-        return aggregator
 
     def client_key(self, **changed):
         return self.scheme.ClientKey(**{"public_key": self.key, "client": 1, "secret": bytes(32)} | changed)

@@ -263,8 +263,7 @@ def test_the_example_runs_with_two_authorities(folders, tmp_path):
             text=True,
             check=False,
         )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("round 2: every value of the model is 4.0000\n")
 
 

@@ -53,10 +53,9 @@ def test_the_smallest_weight_costs_no_precision_and_the_largest_fits(fit, weight
         assert rounding_error(parameters, sample, weight) <= 1e-3
     assert parameters.value_limit >= 4 * np.abs(sample).max() * weights[1]
     update = sample * 4
-    scheme = sf.ckks if isinstance(parameters, sf.ckks.Parameters) else None
-    if scheme is not None:
+    if isinstance(parameters, sf.ckks.Parameters):
         key = sf.KeyAuthority(parameters).public_key
-        assert scheme.Encryptor(key).encrypt(update, weight=weights[1]).underflowed < 20
+        assert sf.ckks.Encryptor(key).encrypt(update, weight=weights[1]).underflowed < 20
 
 
 @every_scheme

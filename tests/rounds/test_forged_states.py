@@ -124,7 +124,6 @@ def moved(model: GlobalModel) -> GlobalModel:
 
 
 OTHER_SIZE = GlobalModel(np.zeros(7, dtype=np.float32), np.zeros(5, dtype=np.float32))
-EMPTY_ROWS = np.empty((2**40, 0), np.float32)
 HELD = ("_own_keys", "_held")
 GIVEN = ("opener", "replies", "_given")
 RULE = ("opener", "rule")
