@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from shieldfl.authority.kept_files import LONGEST_IN_TABLE_BYTES
+from shieldfl.authority.private_file import LONGEST_IN_TABLE_BYTES
 from shieldfl.authority.step_store import StepStore
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
 
@@ -139,7 +139,7 @@ def test_contents_that_were_kept_are_kept_whether_the_old_files_can_be_deleted_o
 
 
 def test_a_content_of_two_gib_or_of_an_old_position_is_refused_and_leaves_what_was(path, monkeypatch):
-    monkeypatch.setattr("shieldfl.authority.kept_files.LONGEST_SEALED_BYTES", 2 * LONG)
+    monkeypatch.setattr("shieldfl.authority.private_file.LONGEST_SEALED_BYTES", 2 * LONG)
     with StepStore(path, KEY) as store:
         with pytest.raises(CapacityError, match="divide the model into parts"):
             store.keep(SESSION, {"first": b"2" * LONG, "model": bytes(2 * LONG + 1)}, since=store.position)
@@ -154,7 +154,7 @@ def test_a_folder_that_is_not_on_the_disk_yet_is_made_again(tmp_path, monkeypatc
     path = tmp_path / "store"
     with StepStore.create(path, KEY) as store:
         with monkeypatch.context() as patched:
-            patched.setattr("shieldfl.authority.kept_files.sync_folder", failing(errno.EIO))
+            patched.setattr("shieldfl.authority.private_file.sync_folder", failing(errno.EIO))
             with pytest.raises(DataError, match="cannot be written"):
                 store.keep(SESSION, {"model": b"1" * LONG}, since=store.position)
         assert not path.with_name("store-kept").exists()

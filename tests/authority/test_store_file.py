@@ -43,7 +43,7 @@ from authority.store_cases import (
 )
 from shieldfl.authority import client_store
 from shieldfl.authority.authority_store import AuthorityStore, Grant, StoredKeys
-from shieldfl.authority.kept_files import LONGEST_IN_TABLE_BYTES
+from shieldfl.authority.private_file import LONGEST_IN_TABLE_BYTES
 from shieldfl.authority.step_store import StepStore
 from shieldfl.authority.store import Position
 from shieldfl.encryption.enrolment import client_number

@@ -44,7 +44,7 @@ def test_a_restart_after_every_round_changes_nothing(tmp_path, label, opener):
 
 
 def test_a_state_too_long_for_the_table_is_a_file_that_changes_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("shieldfl.authority.kept_files.LONGEST_IN_TABLE_BYTES", 100)
+    monkeypatch.setattr("shieldfl.authority.private_file.LONGEST_IN_TABLE_BYTES", 100)
     path = tmp_path / "store"
     run = run_in_file(path, variant_of("full-he", "authority"))
     names = set()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import Buffer, as_bytes, as_count
-from shieldfl.authority.kept_files import Kept
+from shieldfl.authority.private_file import Kept
 from shieldfl.authority.store import (
     AT_PLACE,
     DIGEST_BYTES,

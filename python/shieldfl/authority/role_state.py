@@ -12,16 +12,17 @@ from typing import Any
 
 from shieldfl.array_view import Buffer, frame_buffer
 from shieldfl.authority.message import Message
-from shieldfl.authority.private_file import disk_errors_as, drawn_key, write_private_file
+from shieldfl.authority.private_file import (
+    LONGEST_SEALED_BYTES,
+    TOO_LONG_TO_SEAL,
+    disk_errors_as,
+    drawn_key,
+    write_private_file,
+)
 from shieldfl.build_info import cryptographic
 from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, WireFormatError
 
 SEALING_KEY_BYTES = 32
-
-LONGEST_SEALED_BYTES = 2**31 - 1
-"""Largest number of bytes that AES-GCM of the package ``cryptography`` takes in one call."""
-
-TOO_LONG_TO_SEAL = "a content of 2 GiB or more cannot be sealed: divide the model into parts"
 
 _MAGIC = b"shieldfl role state 1\n"
 _HEAD = struct.Struct("<?H")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from shieldfl.authority.kept_files import Kept
+from shieldfl.authority.private_file import Kept
 from shieldfl.authority.store import AT_PLACE, Place, Store, Transaction, decoded, encoded
 from shieldfl.errors import PolicyError
 
@@ -21,8 +21,8 @@ class StepStore(Store):
 
     A role's state contains its key ratchet, and one transaction writes the state and what leaves. An old copy
     could make a round's second frame: see :class:`~shieldfl.authority.store.Store`. Long contents are
-    :class:`~shieldfl.authority.kept_files.KeptFiles`. Only :meth:`keep` deletes them, so an old copy that is
-    opened, and refused, has deleted nothing.
+    :class:`~shieldfl.authority.private_file.KeptFiles`. Only :meth:`keep` deletes them, so an old copy that
+    is opened, and refused, has deleted nothing.
     """
 
     _kinds, _of_epoch = ("moved", "update"), ("kept",)

@@ -23,8 +23,14 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
 from shieldfl.array_view import as_bytes, as_unsigned
-from shieldfl.authority.kept_files import KeptFiles
-from shieldfl.authority.private_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
+from shieldfl.authority.private_file import (
+    CANNOT_BE_OPENED,
+    IS_HELD,
+    NO_PATH,
+    HeldFile,
+    KeptFiles,
+    sync_folder,
+)
 from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
     CapacityError,
