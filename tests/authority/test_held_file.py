@@ -236,11 +236,18 @@ def test_what_is_dropped_without_being_closed_holds_nothing(path):
 
 def test_what_is_no_file_is_refused_by_name(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for name, words in (("pipe", "is no"), (".", "is no regular file"), ("a/b", "check that it exists")):
+    missing = "cannot be opened: check that it exists"
+    for name, words in (
+        ("pipe", "is no regular file"),
+        (".", "is no regular file"),
+        ("none", missing),
+        ("none/store", missing),
+    ):
         with pytest.raises(DataError, match=words):
             opened(tmp_path / name)
     with pytest.raises(OSError):
-        begun(tmp_path / "no folder" / "store")
+        begun(tmp_path / "none" / "store")
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
     for name in ("a\0b", "\ud800"):
         for use in (opened, begun):
             with pytest.raises(ParameterError, match="characters that no path can have"):

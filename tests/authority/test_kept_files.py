@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from shieldfl.authority.private_file import LONGEST_IN_TABLE_BYTES
+from shieldfl.authority.private_file import LONGEST_IN_TABLE_BYTES, KeptFiles
 from shieldfl.authority.step_store import StepStore
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
 
@@ -160,6 +160,24 @@ def test_a_folder_that_is_not_on_the_disk_yet_is_made_again(tmp_path, monkeypatc
         assert not path.with_name("store-kept").exists()
         store.keep(SESSION, {"model": b"1" * LONG}, since=store.position)
     assert kept(path)["model"] == b"1" * LONG
+
+
+def test_a_process_that_ends_before_the_commit_leaves_what_was(path, monkeypatch):
+    write = KeptFiles.write
+
+    def cut_off(self, *content):
+        write(self, *content)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KeptFiles, "write", cut_off)
+    with StepStore(path, KEY) as store, pytest.raises(KeyboardInterrupt):
+        store.keep(SESSION, {"model": b"2" * LONG, "short": b"t"}, since=store.position)
+    assert len(files(path)) == 2
+    assert kept(path) == {"model": b"1" * LONG, "short": b"s" * (LONG - 1)}
+    monkeypatch.undo()
+    with StepStore(path, KEY) as store:
+        store.keep(OTHER, {"short": b"1"}, since=store.position)
+    assert len(files(path)) == 1
 
 
 @pytest.mark.parametrize("call", ["os.fsync", "os.open"])

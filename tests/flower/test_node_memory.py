@@ -112,6 +112,18 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path, monkeypatch):
         DiskMemory(tmp_path / "node")
 
 
+def test_what_was_kept_is_read_again_by_session(tmp_path):
+    memory = DiskMemory(tmp_path / "node")
+    since, nothing = memory.read(SESSION)
+    assert nothing == {}
+    memory.keep(SESSION, {"one": b"1", "two": b"2"}, since=since, round_number=1, update=None)
+    since, kept = memory.read(SESSION)
+    assert kept == {"one": b"1", "two": b"2"}
+    memory.keep(SESSION, {"one": b"3"}, since=since, round_number=1, update=None)
+    assert DiskMemory(tmp_path / "node").read(SESSION)[1] == {"one": b"3", "two": b"2"}
+    assert DiskMemory(tmp_path / "node").read(OTHER)[1] == {}
+
+
 def test_one_update_is_of_one_round_of_one_run_unless_the_operator_lets_it_repeat(tmp_path):
     memory = DiskMemory(tmp_path / "node")
     memory.keep(SESSION, {}, since=memory.read(SESSION)[0], round_number=1, update=b"u")

@@ -393,14 +393,15 @@ class SessionKeys(RoundSigner):
                 raise KeyMismatchError(f"the request of {asking!r} names another client: {named!r}")
             opening_key = self._owner.opening_key(session)
             grant = Grant(sealed_grant(grant_key(secret, session), session, opening_key), digest)
-            opener_has_grant = client is None or store.grant(self._session_id, None) is not None
+            waits = (
+                self._aggregator_opens and client is not None and store.grant(self._session_id, None) is None
+            )
             keys = {
                 one.public_key.id: StoredKeys.joined([] if client is None else [one.shared(client, secret)])
                 for one in self._authorities.values()
             }
-            ends = opener_has_grant or not self._aggregator_opens
             grants = {key_id: {client: grant} for key_id in keys}
-            store.enrol(keys, grants, clients=self._clients if ends else None)
+            store.enrol(keys, grants, clients=None if waits else self._clients)
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
             return grant.grant
 
