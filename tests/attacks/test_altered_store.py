@@ -383,6 +383,56 @@ def test_an_answer_that_is_hidden_while_the_store_is_held_is_not_given_for_anoth
     opened(path).close()
 
 
+def put_back_beside(store, path, before, where, hidden="FALSE"):
+    """Put rows of an earlier copy back into the file that a store holds, and hide others."""
+    write_beside(store, path, f"DELETE FROM records WHERE {hidden}")
+    put_back(path.with_name("copy"), before, where)
+    with path.open("r+b") as file:
+        file.write(path.with_name("copy").read_bytes())
+    store._connection.execute("PRAGMA shrink_memory")
+
+
+@pytest.mark.parametrize("back", ["kind IN ('session', 'keys')", "kind = 'session'", "kind = 'keys'"])
+def test_neither_rules_nor_keys_of_before_an_answer_come_back_while_the_store_is_held(tmp_path, back):
+    """With them, and without its record, the answer was given for another list: the difference is an update."""
+    path = tmp_path / "store"
+    with begun(path) as store:
+        before = shutil.copy(path, tmp_path / "before")
+        ask(store, 1, moved_to(2, b"answer"), clients=CLIENTS[:4])
+        put_back_beside(store, path, before, back, hidden="kind = 'answer'")
+        for clients in (CLIENTS[1:5], CLIENTS[4:]):
+            with pytest.raises(
+                WireFormatError, match=r"put back while the store was held here|lacks some of"
+            ):
+                ask(store, 1, never, clients=clients)
+
+
+def test_no_key_of_before_a_revocation_comes_back_while_the_store_is_held(tmp_path):
+    path = tmp_path / "store"
+    with begun(path) as store:
+        before = shutil.copy(path, tmp_path / "before")
+        store.revoke(SESSION, 2)
+        put_back_beside(store, path, before, "kind IN ('keys', 'grant')")
+        with pytest.raises(
+            WireFormatError, match="the record 'keys' at 'page 0' is an earlier one, put back"
+        ):
+            ask(store, 1, never)
+        write_beside(store, path, "DELETE FROM records WHERE kind = 'keys'")
+        with pytest.raises(WireFormatError, match="the record 'keys' at 'page 0' is missing"):
+            enrol(store, SESSION, keys_of([2]))
+
+
+def test_a_clients_key_of_before_a_frame_does_not_come_back_while_the_store_is_held(tmp_path):
+    """With it, and without the frame, another frame was made under the same key."""
+    path = tmp_path / "store"
+    with of_client.begun(path) as store:
+        before = shutil.copy(path, tmp_path / "before")
+        of_client.encrypt(store, 1)
+        put_back_beside(store, path, before, "kind = 'key'", hidden="kind IN ('frame', 'values')")
+        with pytest.raises(WireFormatError, match="the record 'key' is an earlier one, put back"):
+            of_client.encrypt(store, 1, number=7)
+
+
 def test_a_frame_that_is_hidden_while_the_store_is_held_is_not_made_again_of_other_values(tmp_path):
     """In the next round it would be put back, and be deleted as one that is over."""
     path = tmp_path / "store"

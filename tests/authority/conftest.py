@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module", autouse=True)
 def cheap_passphrases():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
+        patch.setattr("shieldfl.authority.authority_secrets._SCRYPT_COST", 2**4)
         yield
 
 

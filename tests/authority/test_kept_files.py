@@ -163,13 +163,13 @@ def test_a_folder_that_is_not_on_the_disk_yet_is_made_again(tmp_path, monkeypatc
 
 
 def test_a_process_that_ends_before_the_commit_leaves_what_was(path, monkeypatch):
-    write = KeptFiles.write
+    write = KeptFiles.keep
 
     def cut_off(self, *content):
         write(self, *content)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(KeptFiles, "write", cut_off)
+    monkeypatch.setattr(KeptFiles, "keep", cut_off)
     with StepStore(path, KEY) as store, pytest.raises(KeyboardInterrupt):
         store.keep(SESSION, {"model": b"2" * LONG, "short": b"t"}, since=store.position)
     assert len(files(path)) == 2

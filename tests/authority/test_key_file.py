@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from shieldfl.authority import authority_secrets, private_file
+from shieldfl.authority import authority_secrets
 from shieldfl.authority.authority_secrets import Contents, read_key_file, write_key_file
 from shieldfl.authority.total_opener import WEIGHT_BOUNDS
 from shieldfl.errors import KeyMismatchError, WireFormatError
@@ -46,7 +46,7 @@ def test_one_from_before_coefficients_were_counted_and_weights_bounded_is_read(p
         "opened": {},
     }
     head = MAGIC + json.dumps(header).encode() + b"\n"
-    path.write_bytes(head + private_file.passphrase_cipher("pass", salt).encrypt(nonce, b"secret", head))
+    path.write_bytes(head + authority_secrets.passphrase_cipher("pass", salt).encrypt(nonce, b"secret", head))
     found = read_key_file(path, "pass")
     assert (found.secret, found.opened_coefficients, found.weight_bounds) == (b"secret", 0, WEIGHT_BOUNDS)
 

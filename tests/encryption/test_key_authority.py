@@ -14,7 +14,7 @@ import pytest
 import shieldfl as sf
 import shieldfl._core as _core
 from encryption.paillier_keys import authority_for, factors_of, public_key_frame
-from shieldfl.authority import authority_secrets, key_authority, private_file
+from shieldfl.authority import authority_secrets, key_authority
 from shieldfl.encryption import opening
 from shieldfl.encryption.registry import scheme_of
 
@@ -47,7 +47,7 @@ each_pair = pytest.mark.parametrize("parameters", [CKKS, PAILLIER], ids=["ckks",
 
 @pytest.fixture
 def cheap_scrypt(monkeypatch):
-    monkeypatch.setattr(private_file, "_SCRYPT_COST", 2**4)
+    monkeypatch.setattr(authority_secrets, "_SCRYPT_COST", 2**4)
 
 
 @each_pair
@@ -231,7 +231,7 @@ def test_a_passphrase_is_text_that_is_dear_to_guess(tmp_path, passphrase, said):
     with pytest.raises(sf.ParameterError, match=said):
         make().save(tmp_path / "k", passphrase)
     assert not list(tmp_path.iterdir())
-    assert private_file._SCRYPT_COST == 2**17
+    assert authority_secrets._SCRYPT_COST == 2**17
 
 
 @pytest.mark.parametrize("packing", ["exact", "slots"])

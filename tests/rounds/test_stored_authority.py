@@ -179,5 +179,5 @@ def test_a_state_that_is_put_back_while_the_store_is_held_is_refused(tmp_path):
     run.run_round()
     connection.execute("UPDATE records SET number = ?, sealed = ? WHERE kind = 'state'", before)
     for _ in range(2):
-        with pytest.raises(WireFormatError, match="its state is an earlier one"):
+        with pytest.raises(WireFormatError, match="the record 'state' is an earlier one"):
             run.authority.begin_round(2)

@@ -1,7 +1,7 @@
-"""A key authority's secrets, and the key file that holds them or a secret key.
+"""A key authority's secrets, and files under a passphrase that hold secrets.
 
-The file is a line of magic, a line of JSON (public, authenticated) and the encrypted secret. scrypt derives a
-key from the passphrase and AES-256-GCM encrypts the secret, both from ``cryptography``.
+A key file is a line of magic, a line of JSON (public, authenticated) and the encrypted secret. scrypt
+derives a key from the passphrase and AES-256-GCM encrypts the secret, both from ``cryptography``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from shieldfl.array_view import Buffer
 from shieldfl.authority.authority_store import ENROLMENT_HAS_ENDED
-from shieldfl.authority.private_file import NONCE_BYTES, SALT_BYTES, passphrase_cipher, write_private_file
+from shieldfl.authority.private_file import write_private_file
 from shieldfl.authority.total_opener import WEIGHT_BOUNDS, WeightBounds
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import (
@@ -28,7 +28,7 @@ from shieldfl.encryption.enrolment import (
     read_request,
     request_context,
 )
-from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.stateful import Uncopied
 
 _OPENING_DOMAIN = b"shieldfl opening key 1\0"
@@ -178,11 +178,70 @@ class Contents(Uncopied):
         secret[:] = bytes(len(secret))
 
 
+_SALT_BYTES = 16
+_NONCE_BYTES = 12
+_SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
+_SCRYPT_BLOCK_SIZE = 8
+
+
+def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
+    """Return AES-256-GCM under the key that scrypt derives from a passphrase.
+
+    Raises ParameterError for an empty passphrase, and for one that is not encodable text.
+    """
+    aead, scrypt = (cryptographic(name, "key files") for name in ("ciphers.aead", "kdf.scrypt"))
+    if not isinstance(passphrase, str):
+        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
+    if not passphrase:
+        raise ParameterError("the passphrase is empty: a key file needs one")
+    kdf = scrypt.Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
+    try:
+        encoded = passphrase.encode()
+    except UnicodeEncodeError:
+        raise ParameterError(
+            "the passphrase has characters that cannot be encoded: give another one"
+        ) from None
+    return aead.AESGCM(kdf.derive(encoded))
+
+
+def _unsealed(path: Path, passphrase: str, salt: bytes, nonce: bytes, sealed: bytes, head: bytes) -> bytes:
+    cipher = passphrase_cipher(passphrase, salt)
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return bytes(cipher.decrypt(nonce, sealed, head))
+    except InvalidTag:
+        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
+
+
+def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) -> None:
+    """Write a single secret, sealed under a passphrase: magic, salt, nonce, then AES-256-GCM with its tag."""
+    salt, nonce = secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_NONCE_BYTES)
+    head = magic + salt + nonce
+    write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))
+
+
+def read_sealed_file(path: Path, passphrase: str, magic: bytes) -> bytes:
+    """Return the secret that :func:`write_sealed_file` wrote.
+
+    Raises DataError, WireFormatError; KeyMismatchError for a wrong passphrase.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: check that it exists, and its permissions") from error
+    start = len(magic) + _SALT_BYTES
+    head, sealed = content[: start + _NONCE_BYTES], content[start + _NONCE_BYTES :]
+    if not content.startswith(magic) or not sealed:
+        raise WireFormatError(f"{path} is not a key file of this kind, or another version wrote it")
+    return _unsealed(path, passphrase, head[len(magic) : start], head[start:], sealed, head)
+
+
 def write_key_file(path: Path, passphrase: str, contents: Contents) -> None:
     """Write a key file with mode 0600; an existing one is replaced in one step."""
     import msgspec
 
-    salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
+    salt, nonce = secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_NONCE_BYTES)
     cipher = passphrase_cipher(passphrase, salt)
     public = {name: value for name, value in vars(contents).items() if name != "secret"}
     header = msgspec.json.encode({"salt": salt.hex(), "nonce": nonce.hex(), **public})
@@ -208,15 +267,9 @@ def read_key_file(path: Path, passphrase: str) -> Contents:
     # RecursionError: brackets in brackets. ValueError: what is no JSON, no UTF-8, no hex.
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise WireFormatError(f"{path} is a damaged key file") from error
-    if (len(salt), len(nonce)) != (SALT_BYTES, NONCE_BYTES):
+    if (len(salt), len(nonce)) != (_SALT_BYTES, _NONCE_BYTES):
         raise WireFormatError(f"{path} is a damaged key file")
-    cipher = passphrase_cipher(passphrase, salt)
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        secret = bytearray(cipher.decrypt(nonce, data[end:], data[:end]))
-    except InvalidTag:
-        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
+    secret = bytearray(_unsealed(path, passphrase, salt, nonce, data[end:], data[:end]))
     contents = msgspec.json.decode(data[len(_MAGIC) : end], type=Contents)
     contents.secret = secret
     return contents

@@ -138,6 +138,7 @@ class ClientStore(Store):
     """
 
     _kinds, _of_epoch = ("session", "values"), ("key", "enrolment", "frame")
+    _rewritten = ("key", "enrolment")
     _owner = hashlib.sha256(b"shieldfl client store 1\0").digest()
     _nothing = "No frame was made"
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"

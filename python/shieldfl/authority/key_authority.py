@@ -24,7 +24,8 @@ from shieldfl.authority.authority_secrets import (
     write_key_file,
 )
 from shieldfl.authority.authority_store import AuthorityStore, Grant, SessionRules, StoredKeys
-from shieldfl.authority.store import MEMORY, Position, remove_file
+from shieldfl.authority.private_file import remove_store_file
+from shieldfl.authority.store import MEMORY, Position
 from shieldfl.authority.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
@@ -465,7 +466,7 @@ class SumKeyAuthority(KeyAuthority[SessionKey]):
         except BaseException:
             if store is not None and not isinstance(store, AuthorityStore):
                 self._store.close()
-                remove_file(Path(store))
+                remove_store_file(Path(store))
             raise
 
     def _check_session(

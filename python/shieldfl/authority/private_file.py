@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import secrets
+import sqlite3
 import stat
 import weakref
 from collections.abc import Collection, Iterable, Iterator
@@ -17,19 +18,30 @@ from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
     CapacityError,
     DataError,
-    KeyMismatchError,
     ParameterError,
     PolicyError,
+    ShieldError,
     WireFormatError,
 )
 from shieldfl.stateful import Uncopied
 
 # Ends of messages that begin with "the store" and its path, also of those about SQLite's errors.
-CANNOT_BE_OPENED = "cannot be opened: check that it exists, and its folder's permissions"
-IS_HELD = (
+_CANNOT_BE_OPENED = "cannot be opened: check that it exists, and its folder's permissions"
+_IS_HELD = (
     "is held by another process, or opened twice in this one: a store has one writer. Close it there first"
 )
 
+DAMAGED = WireFormatError, "is damaged, or no store at all. Restore the newest backup with restored=True"
+_PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
+    sqlite3.SQLITE_BUSY: (PolicyError, _IS_HELD),
+    sqlite3.SQLITE_CANTOPEN: (DataError, _CANNOT_BE_OPENED),
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_NOTADB: DAMAGED,
+    sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
+    sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
+    sqlite3.SQLITE_READONLY: (DataError, "cannot be written: make file, folder and disk writable"),
+    sqlite3.SQLITE_TOOBIG: (CapacityError, "cannot hold so long a content: divide the model into more parts"),
+}
 NO_PATH = "the store's path has characters that no path can have"
 
 
@@ -62,7 +74,7 @@ class HeldFile(Uncopied):
             # A pipe would be waited for.
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as error:
-            raise DataError(f"the store {path} {CANNOT_BE_OPENED}. {nothing}") from error
+            raise DataError(f"the store {path} {_CANNOT_BE_OPENED}. {nothing}") from error
         except ValueError as error:
             raise ParameterError(NO_PATH) from error
         # Also where it is dropped without being closed.
@@ -75,7 +87,7 @@ class HeldFile(Uncopied):
         except BaseException as error:
             self.close()
             if isinstance(error, BlockingIOError):
-                raise PolicyError(f"the store {self._path} {IS_HELD}. {nothing}") from error
+                raise PolicyError(f"the store {self._path} {_IS_HELD}. {nothing}") from error
             if isinstance(error, OSError) and not isinstance(error, DataError):
                 raise DataError(
                     f"the store {self._path} cannot be locked: put it on a disk of this machine. {nothing}"
@@ -131,32 +143,6 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-SALT_BYTES = 16
-NONCE_BYTES = 12
-_SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
-_SCRYPT_BLOCK_SIZE = 8
-
-
-def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
-    """Return AES-256-GCM under the key that scrypt derives from a passphrase.
-
-    Raises ParameterError for an empty passphrase, and for one that is not encodable text.
-    """
-    aead, scrypt = (cryptographic(name, "key files") for name in ("ciphers.aead", "kdf.scrypt"))
-    if not isinstance(passphrase, str):
-        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
-    if not passphrase:
-        raise ParameterError("the passphrase is empty: a key file needs one")
-    kdf = scrypt.Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
-    try:
-        encoded = passphrase.encode()
-    except UnicodeEncodeError:
-        raise ParameterError(
-            "the passphrase has characters that cannot be encoded: give another one"
-        ) from None
-    return aead.AESGCM(kdf.derive(encoded))
-
-
 def write_private_file(path: Path, *pieces: bytes) -> None:
     """Write a file with mode 0600, or replace it in one step; it is there after a power failure."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -191,6 +177,12 @@ def drawn_key(path: Path, length: int) -> bytes:
     return key
 
 
+def remove_store_file(path: Path) -> None:
+    """Delete the file of a store that nobody holds, and SQLite's journal beside it."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def disk_errors_as(text: str) -> Iterator[None]:
     """Raise DataError with this text for errors of the disk; a DataError passes unchanged."""
@@ -202,33 +194,20 @@ def disk_errors_as(text: str) -> Iterator[None]:
         raise DataError(text) from error
 
 
-def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) -> None:
-    """Write a single secret, sealed under a passphrase: magic, salt, nonce, then AES-256-GCM with its tag."""
-    salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
-    head = magic + salt + nonce
-    write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))
+@contextlib.contextmanager
+def sqlite_errors_in_our_words(path: Path, nothing: str) -> Iterator[None]:
+    """Turn SQLite's errors into the package's, with SQLite's as the cause.
 
-
-def read_sealed_file(path: Path, passphrase: str, magic: bytes) -> bytes:
-    """Return the secret that :func:`write_sealed_file` wrote.
-
-    Raises DataError, WireFormatError; KeyMismatchError for a wrong passphrase.
+    ``nothing`` is a sentence about what has not happened.
     """
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: check that it exists, and its permissions") from error
-    start = len(magic) + SALT_BYTES
-    head, sealed = content[: start + NONCE_BYTES], content[start + NONCE_BYTES :]
-    if not content.startswith(magic) or not sealed:
-        raise WireFormatError(f"{path} is not a key file of this kind, or another version wrote it")
-    cipher = passphrase_cipher(passphrase, head[len(magic) : start])
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        return bytes(cipher.decrypt(head[start:], sealed, head))
-    except InvalidTag:
-        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
+        yield
+    except sqlite3.Error as error:
+        # An error without a code is text that Python cannot decode, or else a misuse.
+        own = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else sqlite3.SQLITE_MISUSE
+        misused = ShieldError, "got a request that SQLite refused: see the error before this"
+        kind, words = _PROBLEMS.get(getattr(error, "sqlite_errorcode", own) & 0xFF, misused)
+        raise kind(f"the store {path} {words}. {nothing}") from error
 
 
 LONGEST_SEALED_BYTES = 2**31 - 1
@@ -280,17 +259,12 @@ class KeptFiles:
         self._own_name, self._nothing = own_name, nothing
 
     def keep(self, content: bytes) -> Kept:
-        """Return what the record of a content holds; a long one is in a file by then."""
-        return Kept(content) if len(content) <= LONGEST_IN_TABLE_BYTES else Kept(b"", *self.write(content))
-
-    def content(self, kept: Kept) -> bytes:
-        return self.read(kept.file, kept.key) if kept.file else kept.content
-
-    def write(self, content: bytes) -> tuple[str, bytes]:
-        """Write a content, on the disk once this returns; return the file's name and key.
+        """Return what the record of a content holds; a long one is in a file by then, on the disk.
 
         If it raises an error, there is no file.
         """
+        if len(content) <= LONGEST_IN_TABLE_BYTES:
+            return Kept(content)
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
         name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._own_name}", secrets.token_bytes(32)
@@ -315,14 +289,17 @@ class KeptFiles:
             except BaseException:
                 self.delete([name])
                 raise
-        return name, key
+        return Kept(b"", name, key)
 
-    def read(self, name: str, key: bytes) -> bytes:
+    def content(self, kept: Kept) -> bytes:
+        """Return a kept content. Raises WireFormatError, DataError."""
+        if not kept.file:
+            return kept.content
         from cryptography.exceptions import InvalidTag
 
-        path = self._folder / name
+        path = self._folder / kept.file
         try:
-            return bytes(_cipher(key).decrypt(_NONCE, path.read_bytes(), name.encode()))
+            return bytes(_cipher(kept.key).decrypt(_NONCE, path.read_bytes(), kept.file.encode()))
         except FileNotFoundError:
             raise WireFormatError(
                 f"the file {path} is missing: restore it together with the store beside its folder"

@@ -26,6 +26,7 @@ class StepStore(Store):
     """
 
     _kinds, _of_epoch = ("moved", "update"), ("kept",)
+    _rewritten = ("moved", "kept")
     _owner = hashlib.sha256(b"shieldfl step store 1\0").digest()
     _nothing = "Nothing was kept, and no reply may leave"
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
@@ -33,7 +34,7 @@ class StepStore(Store):
     def kept(self, session: bytes) -> dict[str, bytes]:
         """Return the contents that a session kept last, by name. Raises WireFormatError, DataError."""
         with self._transaction() as change:
-            files, found = self.kept_files(change), change.find("kind = 'kept' AND session = ?", session)
+            files, found = self._kept_files, change.find("kind = 'kept' AND session = ?", session)
             return {place.name: files.content(decoded(content, Kept)) for place, _, content in found}
 
     def keep(
@@ -71,7 +72,7 @@ class StepStore(Store):
                 )
             if update is not None:
                 _note_update(change, session, round_number, update, repeats=repeats)
-            before, files = _files(change), self.kept_files(change)
+            before, files = _files(change), self._kept_files
             files.delete_others(before)
             written: list[str] = []
             try:

@@ -24,21 +24,20 @@ from urllib.parse import quote
 
 from shieldfl.array_view import as_bytes, as_unsigned
 from shieldfl.authority.private_file import (
-    CANNOT_BE_OPENED,
-    IS_HELD,
+    DAMAGED,
     NO_PATH,
     HeldFile,
     KeptFiles,
+    remove_store_file,
+    sqlite_errors_in_our_words,
     sync_folder,
 )
 from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
-    CapacityError,
     DataError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
-    ShieldError,
     WireFormatError,
 )
 from shieldfl.stateful import Uncopied
@@ -74,17 +73,6 @@ _PRAGMAS = (
     "cache_spill=OFF",  # what is undone was never in the file
 )
 _PAGES = slice(28, 32), slice(16, 18)  # number of pages, and bytes of a page, in a database's head
-_DAMAGED = WireFormatError, "is damaged, or no store at all. Restore the newest backup with restored=True"
-_PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
-    sqlite3.SQLITE_BUSY: (PolicyError, IS_HELD),
-    sqlite3.SQLITE_CANTOPEN: (DataError, CANNOT_BE_OPENED),
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
-    sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
-    sqlite3.SQLITE_READONLY: (DataError, "cannot be written: make file, folder and disk writable"),
-    sqlite3.SQLITE_TOOBIG: (CapacityError, "cannot hold so long a content: divide the model into more parts"),
-}
 _ASKED_WITHIN = "the store was asked from within a computation that it had called: ask before or after it"
 
 T = TypeVar("T")
@@ -212,10 +200,11 @@ AT_PLACE = "kind = ? AND session = ? AND round = ? AND name = ? AND client = ?"
 class Transaction:
     """Reads and changes records. Raises WireFormatError for a record that is not as it was written."""
 
-    def __init__(self, connection: sqlite3.Connection, keys: StoreKeys) -> None:
+    def __init__(self, store: Store, connection: sqlite3.Connection, keys: StoreKeys) -> None:
         self._execute = connection.execute
         self._token = secrets.token_bytes(_TOKEN_BYTES)
-        self.keys = keys
+        self.keys, self._rewritten, self._newest = keys, store._rewritten, store._newest
+        self.written: dict[Place, int] = {}  # the number of each rewritten record
         heads = self._execute("SELECT sealed FROM head").fetchall()
         content = keys.unseal(0, heads[0][0] if len(heads) == 1 else None, _HEAD, "its head")
         head: _Head = _msgpack().decode(content, type=_Head)
@@ -227,25 +216,38 @@ class Transaction:
         sealed = self.keys.seal(self._token, 0, content, _HEAD)
         self._execute("UPDATE head SET sealed = ?", (sealed,))
 
+    def _rows(
+        self, condition: str, values: tuple[Any, ...] = ()
+    ) -> Iterator[tuple[Place, int, bytes, bytes]]:
+        """Yield place, number, what is bound to it, and sealed content of each record."""
+        for *at, number, sealed in self._execute(f"SELECT * FROM records WHERE {condition}", values):
+            yield Place(*at), number, self.keys.encoded((*at, number)), sealed
+
     def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
         """Yield place, number and content of each record that fits a condition in SQL.
 
         Records that are ``taken`` have to be put again.
         """
-        rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
-        for *values_there, number, sealed in rows:
-            place, bound = Place(*values_there), self.keys.encoded((*values_there, number))
-            yield place, number, self.keys.unseal(number, sealed, bound, place)
+        for place, number, bound, sealed in [*self._rows(condition, values)]:
+            content = self.keys.unseal(number, sealed, bound, place)
+            if number < self.written.get(place, self._newest.get(place, 0)):
+                refuse_altered(f"{place} is an earlier one, put back while the store was held here")
+            yield place, number, content
             if taken:
                 self._count(place, bound, sealed, -1)
 
     def get(self, place: Place) -> bytes | None:
         for _, _, content in self.find(AT_PLACE, *place):
             return content
+        self._check_was_none(place)
         return None
 
+    def _check_was_none(self, place: Place) -> None:
+        if place in self._newest:
+            refuse_altered(f"{place} is missing")
+
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
-        """Write a record, over an earlier one there; return its number, above all earlier numbers."""
+        """Write a record, over one that is there; return its number, above all earlier numbers."""
         is_there = taken or self._count_out(AT_PLACE, place)
         self.number += 1
         bound = self.keys.encoded((*place, self.number))
@@ -255,9 +257,15 @@ class Transaction:
             update = f"UPDATE records SET number = ?, sealed = ? WHERE {AT_PLACE}"
             self._execute(update, (self.number, sealed, *place))
         else:
+            self._check_was_none(place)
             self._execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, self.number, sealed))
         self._count(place, bound, sealed, 1)
+        self._note(place, self.number)
         return self.number
+
+    def _note(self, place: Place, number: int) -> None:
+        if place.kind in self._rewritten:
+            self.written[place] = number
 
     def delete(self, condition: str, *values: Any) -> None:
         """Delete the records that fit a condition in SQL, and overwrite them."""
@@ -266,9 +274,9 @@ class Transaction:
             self._execute(f"DELETE FROM records WHERE {condition}", values)
 
     def _count_out(self, condition: str, values: tuple[Any, ...]) -> int:
-        rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
-        for row in rows:
-            self._count(Place(*row[:-2]), self.keys.encoded(row[:-1]), row[-1], -1)
+        rows = [*self._rows(condition, values)]
+        for place, _, bound, sealed in rows:
+            self._count(place, bound, sealed, -1)
         return len(rows)
 
     def _count(self, place: Place, bound: bytes, sealed: bytes, more: int) -> None:
@@ -283,12 +291,12 @@ class Transaction:
         Raises WireFormatError that says what is wrong.
         """
         written, self.sums = self.sums, {}
-        for *values, number, sealed in self._execute("SELECT * FROM records"):
-            place, bound = Place(*values), self.keys.encoded((*values, number))
+        for place, number, bound, sealed in self._rows("TRUE"):
             self.keys.unseal(number, sealed, bound, place)
             if place.kind not in kinds:
                 raise WireFormatError(f"{place} is of a kind that this version does not know")
             self._count(place, bound, sealed, 1)
+            self._note(place, number)
         for kind in sorted(written.keys() | self.sums.keys()):
             (right, total), (count, own) = written.get(kind, _NO_SUM), self.sums.get(kind, _NO_SUM)
             if count != right:
@@ -296,22 +304,6 @@ class Transaction:
                 refuse_altered(f"its records of kind {kind!r} do not match its head: {what}")
             if not hmac.compare_digest(own, total):
                 refuse_altered(f"a record of kind {kind!r} is an earlier one, or from another copy")
-
-
-@contextlib.contextmanager
-def _in_our_words(path: Path, nothing: str) -> Iterator[None]:
-    """Turn SQLite's errors into the package's, with SQLite's as the cause.
-
-    ``nothing`` is a sentence about what has not happened.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        # An error without a code is text that Python cannot decode, or else a misuse.
-        own = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else sqlite3.SQLITE_MISUSE
-        misused = ShieldError, "got a request that SQLite refused: see the error before this"
-        kind, words = _PROBLEMS.get(getattr(error, "sqlite_errorcode", own) & 0xFF, misused)
-        raise kind(f"the store {path} {words}. {nothing}") from error
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -334,7 +326,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 def _filled(path: Path, key: bytes, owner: bytes, nothing: str) -> bytes:
     """Write the tables and the head of a new store; return the content of its file."""
-    with _in_our_words(path, nothing), contextlib.closing(_connected(path)) as connection:
+    with sqlite_errors_in_our_words(path, nothing), contextlib.closing(_connected(path)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         for statement in _SCHEMA:
             connection.execute(statement)
@@ -344,12 +336,6 @@ def _filled(path: Path, key: bytes, owner: bytes, nothing: str) -> bytes:
         connection.execute("INSERT INTO head VALUES (?, ?, ?, ?)", (owner, salt, keys.proof, sealed))
         connection.execute("COMMIT")
         return bytes(connection.serialize())
-
-
-def remove_file(path: Path) -> None:
-    """Delete the file of a store that nobody holds, and SQLite's journal beside it."""
-    path.unlink(missing_ok=True)
-    path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
 
 
 class Store(Uncopied):
@@ -381,6 +367,7 @@ class Store(Uncopied):
 
     _kinds: ClassVar[tuple[str, ...]]  # kinds of records that outlast a restored backup
     _of_epoch: ClassVar[tuple[str, ...]]  # kinds that are deleted when a backup is restored
+    _rewritten: ClassVar[tuple[str, ...]]  # kinds of few records, each written over again and again
     _owner: ClassVar[bytes]  # of stores that are created without an owner; 32 bytes
     _nothing: ClassVar[str]  # sentence that says what a failed transaction has not done
     _process = 0  # 0 if it was never opened
@@ -412,12 +399,13 @@ class Store(Uncopied):
         # Absolute: after an error the same file is opened again, even if the process has changed folders.
         self._path = path if path is MEMORY else Path(path).absolute()
         self._content = _content
+        self._newest: dict[Place, int] = {}  # so that an earlier record, put back while it is held, is found
         self._lock = threading.RLock()
         self._closed = False
         if path is not MEMORY:
             self._file = HeldFile(self._path, self._nothing)
         try:
-            with _in_our_words(self._path, self._nothing):
+            with sqlite_errors_in_our_words(self._path, self._nothing):
                 self._connection = self._opened(restored)
         except BaseException:
             self._let_go(give_up=True)
@@ -443,7 +431,7 @@ class Store(Uncopied):
             # SQLite syncs the folder for its own files only; this file was there before.
             sync_folder(place)
         except BaseException:
-            remove_file(place)
+            remove_store_file(place)
             raise
         return cls(path, key, owner_id)
 
@@ -454,10 +442,7 @@ class Store(Uncopied):
 
     @classmethod
     def in_memory(cls, key: bytes, owner_id: bytes, content: bytes | None = None) -> Self:
-        """Make a store that ends with this process.
-
-        ``content`` is what :meth:`serialised` returned; it may be an old copy.
-        """
+        """Make a store that ends with this process, from what :meth:`serialised` returned, if anything."""
         if content is None:
             content = _filled(MEMORY, key, owner_id, cls._nothing)
         return cls(MEMORY, key, owner_id, _content=content)
@@ -480,7 +465,7 @@ class Store(Uncopied):
                 stack.pop_all()
         except (UnicodeDecodeError, sqlite3.DataError) as error:
             # A length beyond SQLite's limit, or a name that is no text: a store writes neither.
-            kind, words = _DAMAGED
+            kind, words = DAMAGED
             raise kind(f"the store {self._path} {words}. {self._nothing}") from error
         return connection
 
@@ -501,8 +486,7 @@ class Store(Uncopied):
                 "interrupted, delete it and create it again"
             )
         # This also checks the order of a table, by which records are found.
-        (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if finding != "ok":
+        if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
             raise sqlite3.DataError
         self._check(connection, restored)
         connection.execute("COMMIT")
@@ -522,15 +506,15 @@ class Store(Uncopied):
         owner, salt, proof = heads[0]
         if owner != self._owner_id:
             raise KeyMismatchError(
-                "this is the store of another authority, or of a client: open the file that belongs to this "
-                "one"
+                "this is the store of another authority, or of a client: open the file that belongs here"
             )
         self._keys = StoreKeys(self._key, owner, salt)
         if not hmac.compare_digest(self._keys.proof, proof):
             raise KeyMismatchError(
                 "the store was made under another key, or its head was altered: pass the key that made it"
             )
-        found = Transaction(connection, self._keys)
+        self._kept_files = KeptFiles(self._path, self._keys.mac("kept files")[:8].hex(), self._nothing)
+        found = Transaction(self, connection, self._keys)
         found.verify({*self._kinds, *self._of_epoch})
         if restored:
             epoch = as_number(max(found.epoch, self.position.epoch) + 1, "the epoch after this")
@@ -538,6 +522,7 @@ class Store(Uncopied):
             for kind in self._of_epoch:
                 connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
                 found.sums.pop(kind, None)
+            found.written.clear()
         elif (found.epoch, found.number) < self.position:
             raise PolicyError(
                 f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, "
@@ -548,7 +533,7 @@ class Store(Uncopied):
             # Once this is on the disk, so is what was read before. After a failed commit, its pages may be in
             # the machine's memory, be read from there, and never get to the disk.
             found.write_head()
-        self.position = Position(found.epoch, found.number)
+        self.position, self._newest = Position(found.epoch, found.number), found.written
 
     def together(self, work: Callable[[], T]) -> T:
         """Call ``work``, whose operations on this store are one transaction; return once it is on the disk.
@@ -574,7 +559,7 @@ class Store(Uncopied):
     @contextlib.contextmanager
     def _operation(self, outer: Transaction) -> Iterator[Transaction]:
         """Yield the transaction of :meth:`together` to one operation."""
-        connection, before = self._connection, dict(outer.sums)
+        connection, before = self._connection, (dict(outer.sums), dict(outer.written))
         # Out of memory, SQLite undoes the whole transaction, which Python reports as no error of the disk.
         if connection is None or not connection.in_transaction:
             raise DataError(f"the store {self._path} failed before: nothing of this call is kept")
@@ -587,7 +572,7 @@ class Store(Uncopied):
         except BaseException as error:
             if self._live is outer:
                 self._undo(error, connection, "ROLLBACK TO operation", "RELEASE operation")
-                outer.sums = before  # and not the number: no key may seal two records of one
+                outer.sums, outer.written = before  # and not the number: no key may seal two records of one
                 self._is_operating = False
             raise
         if self._live is outer:
@@ -611,7 +596,7 @@ class Store(Uncopied):
     def _transaction(self) -> Iterator[Transaction]:
         """Yield a transaction; after ``with``, all of its changes are on the disk, or none."""
         self._check_process()
-        with self._lock, _in_our_words(self._path, self._nothing):
+        with self._lock, sqlite_errors_in_our_words(self._path, self._nothing):
             if self._live is not None and not self._is_operating:
                 with self._operation(self._live) as change:
                     yield change
@@ -620,7 +605,7 @@ class Store(Uncopied):
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 assert self._keys is not None
-                change = Transaction(connection, self._keys)
+                change = Transaction(self, connection, self._keys)
                 if (change.epoch, change.number) < self.position:
                     refuse_altered("an earlier content was put back while it was held here")
                 before = change.number
@@ -638,10 +623,7 @@ class Store(Uncopied):
                 self._undo(error, connection, "ROLLBACK")
                 raise
             self.position = Position(change.epoch, change.number)
-
-    def kept_files(self, change: Transaction) -> KeptFiles:
-        own_name = change.keys.mac("kept files")[:8].hex()
-        return KeptFiles(self._path, own_name, self._nothing)
+            self._newest |= change.written
 
     def _check_process(self) -> None:
         # Checked before the lock is taken: a thread that a forked child lacks may hold it.
@@ -667,7 +649,7 @@ class Store(Uncopied):
     def serialised(self) -> bytes:
         """Return the content of a store in memory, in which secrets are sealed under the store's key."""
         self._check_process()
-        with self._lock, _in_our_words(self._path, self._nothing):
+        with self._lock, sqlite_errors_in_our_words(self._path, self._nothing):
             return bytes(self._held().serialize())
 
     def close(self) -> None:
@@ -685,10 +667,10 @@ class Store(Uncopied):
             self._keys, self._key = None, b""
 
     def _let_go(self, *, give_up: bool = False) -> None:
-        if self._connection is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
-            self._connection = None
+                connection.close()
         if give_up and self._file is not None:
             self._file.close()
 

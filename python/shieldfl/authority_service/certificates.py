@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from shieldfl.authority.private_file import read_sealed_file, write_private_file, write_sealed_file
+from shieldfl.authority.authority_secrets import read_sealed_file, write_sealed_file
+from shieldfl.authority.private_file import write_private_file
 from shieldfl.authority_service.identity import NAME
 from shieldfl.errors import DataError, ParameterError
 

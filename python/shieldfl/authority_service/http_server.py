@@ -384,8 +384,10 @@ class _Server:
         number = bytes.fromhex(hexadecimal)
 
         async def answer(request: web.Request, name: str) -> tuple[int, Message]:
-            async with self._turn(hexadecimal):
-                limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
+            limit = LEAST_BODY_BYTES
+            if request.content_length is None or request.content_length > limit:
+                async with self._turn(hexadecimal):
+                    limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
             # One body at a time, so that a session's bodies take no more memory than one.
             async with self._turn(f"body {hexadecimal}"), self._bodies.read(request, limit) as body:
 

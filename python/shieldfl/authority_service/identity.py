@@ -12,14 +12,9 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from shieldfl.authority.authority_secrets import read_sealed_file, write_sealed_file
 from shieldfl.authority.message import Message, Part, pieces_of_length
-from shieldfl.authority.private_file import (
-    disk_errors_as,
-    read_sealed_file,
-    sync_folder,
-    write_private_file,
-    write_sealed_file,
-)
+from shieldfl.authority.private_file import disk_errors_as, sync_folder, write_private_file
 from shieldfl.authority.round_key_check import ed25519, is_signature
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import MOST_AUTHORITIES

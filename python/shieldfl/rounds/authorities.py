@@ -130,7 +130,7 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
                 self._load(self._store)
 
     def _load(self, store: AuthorityStore) -> None:
-        number = store.state_number(least=self._number)
+        number = store.state_number()
         if number != self._number or not self._is_current:
             super().restore(store.state())
             self._number, self._is_current = number, True
