@@ -477,11 +477,11 @@ def test_operations_that_are_made_together_are_on_the_disk_together(store, path)
             ask(again, 2)
             raise ValueError("in between")
 
-        number = again.state_number()
+        number = again.state_number
         assert (ask(again, 1, never), again.state()) == (answer, b"the state after it")
         with pytest.raises(ValueError, match="in between"):
             again.together(interrupted)
-        assert (again.state_number(), again.state()) == (number, b"the state after it")
+        assert (again.state_number, again.state()) == (number, b"the state after it")
         ask(again, 2, clients=CLIENTS[:3])
     with opened(path, restored=True) as again, pytest.raises(PolicyError, match="Set the federation up anew"):
         again.state()

@@ -172,14 +172,13 @@ _PAGES_AT_ONCE = 500
 
 def _listed(participants: Any) -> Participants:
     """Return a list in order. Raises ParameterError; PolicyError for a list with duplicates."""
-    listed = sorted(
-        (as_number(client, "a client's number"), as_bytes(frame_id, _FRAME_ID_BYTES, "a frame id"))
-        for client, frame_id in participants
-    )
-    for column, what in ((0, "a client"), (1, "a frame")):
-        if len({entry[column] for entry in listed}) < len(listed):
+    found = list(participants)
+    clients = [as_number(client, "a client's number") for client, _ in found]
+    frames = [as_bytes(frame_id, _FRAME_ID_BYTES, "a frame id") for _, frame_id in found]
+    for column, what in ((clients, "a client"), (frames, "a frame")):
+        if len(set(column)) < len(column):
             raise PolicyError(f"the list names {what} twice: each counts once. Start a new round")
-    return listed
+    return sorted(zip(clients, frames, strict=True))
 
 
 def _read_session(change: Transaction, session: bytes) -> _Session:
@@ -257,15 +256,6 @@ class _KeyPages:
             content = self.keys.at(slice(start, end)).to_bytes()
             self._change.put(place, content, taken=place.name in self._there)
         self.keys.wipe()
-
-
-def _read_state(change: Transaction) -> tuple[int, Kept]:
-    for _, number, content in change.find(AT_PLACE, *_STATE):
-        return number, decoded(content, Kept)
-    raise PolicyError(
-        "the store has no state: it is new, or was restored from a backup. Set the federation up anew, "
-        "with a new store"
-    )
 
 
 def _has_ended(change: Transaction) -> bool:
@@ -513,15 +503,21 @@ class AuthorityStore(Store):
             if (change.epoch, change.number) != (0, 0):
                 raise PolicyError("the store is not new: make a store of its own for each federation")
 
+    @property
     def state_number(self) -> int:
-        """Return the number of the state that was kept last. Raises PolicyError if there is none."""
-        with self._transaction() as change:
-            return _read_state(change)[0]
+        """Number of the state that was kept last, 0 without one; ask within :meth:`together`."""
+        return self._newest.get(_STATE, 0)
 
     def state(self) -> bytes:
         """Return the state that was kept last. Raises PolicyError if there is none."""
         with self._transaction() as change:
-            return self._kept_files.content(_read_state(change)[1])
+            kept = change.get(_STATE)
+            if kept is None:
+                raise PolicyError(
+                    "the store has no state: it is new, or was restored from a backup. Set the federation up "
+                    "anew, with a new store"
+                )
+            return self._kept_files.content(decoded(kept, Kept))
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
         """Return whether a request of this session, round and total has an answer that is still kept."""

@@ -257,6 +257,7 @@ class KeptFiles:
         path = store.resolve()
         self._folder = path.with_name(f"{path.name}-kept")
         self._own_name, self._nothing = own_name, nothing
+        self._has_others = True  # as far as anybody knows
 
     def keep(self, content: bytes) -> Kept:
         """Return what the record of a content holds; a long one is in a file by then, on the disk.
@@ -267,6 +268,7 @@ class KeptFiles:
             return Kept(content)
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
+        self._has_others = True
         name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._own_name}", secrets.token_bytes(32)
         folder = self._folder
         words = (
@@ -318,9 +320,15 @@ class KeptFiles:
                 (self._folder / name).unlink(missing_ok=True)
 
     def delete_others(self, names: Collection[str]) -> None:
-        """Delete all files but these: replaced ones, and those of processes that ended before a commit."""
+        """Delete all files but these: replaced ones, and those of processes that ended before a commit.
+
+        It looks for them after an opening, and for as long as there are files.
+        """
+        if not self._has_others:
+            return
         with contextlib.suppress(OSError):
-            if not self._folder.is_symlink():
+            if not self._folder.is_symlink() and self._folder.exists():
                 there = [path.name for path in self._folder.iterdir()]
                 own = [name for name in there if re.fullmatch(_NAME % self._own_name, name)]
                 self.delete(name for name in own if name not in names)
+            self._has_others = any(names)

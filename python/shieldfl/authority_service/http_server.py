@@ -299,7 +299,7 @@ _MOST_OFFER_BYTES = 64
 _RETRY_SECONDS = 1
 _SHUTDOWN_SECONDS = 1.5  # for calls in progress until they are cut off, and as long again to notice that
 _MOST_READERS = 32  # connections for health and figures at once
-_THREADS = 8
+_THREADS = 4  # more of them wait for one another, and answer fewer sessions
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

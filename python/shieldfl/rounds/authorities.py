@@ -125,12 +125,13 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
 
     def load(self) -> None:
         """Continue from the state in the store, if there is a store and it may have another state."""
-        with self._lock:
-            if self._store is not None:
-                self._load(self._store)
+        store = self._store
+        if store is not None:
+            with self._lock:
+                store.together(lambda: self._load(store))
 
     def _load(self, store: AuthorityStore) -> None:
-        number = store.state_number()
+        number = store.state_number
         if number != self._number or not self._is_current:
             super().restore(store.state())
             self._number, self._is_current = number, True
