@@ -452,9 +452,9 @@ def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there
         opened(path)
 
 
-def put_and_raise(store, error):
+def put_and_raise(store, error, kind="grant"):
     with store._transaction() as change:
-        change.put(Place("grant", SESSION, client=9), b"m" * 32)
+        change.put(Place(kind, b"t" * 16, client=-1 if kind == "session" else 9), b"m" * 32)
         raise error
 
 
@@ -581,6 +581,40 @@ def test_an_interrupted_operation_that_nobody_ended_takes_all_with_it(store):
     gc.collect()
     ask(store, 1, clients=CLIENTS[:3])
     store.together(lambda: ask(store, 2))
+
+
+def test_an_interrupt_right_after_a_commit_makes_the_store_look_what_it_holds(store):
+    """The disk has more by then than the store has noted."""
+    done = store.position
+
+    class Interrupted(dict):
+        def __ior__(self, _):
+            raise KeyboardInterrupt
+
+    store._newest = Interrupted(store._newest)
+    with pytest.raises(KeyboardInterrupt):
+        store.keep_state(b"the state")
+    store.together(lambda: None)
+    assert (store.state(), store.state_number) == (b"the state", store.position.rows)
+    assert store.position > done
+
+
+def test_an_operation_that_fails_within_others_leaves_no_note_of_what_it_wrote(store):
+    def work():
+        with pytest.raises(ZeroDivisionError):
+            put_and_raise(store, ZeroDivisionError(), "session")
+        assert not store.has_session(b"t" * 16)
+
+    store.together(work)
+    assert ask(store, 1)
+
+
+def test_a_store_in_memory_needs_no_folder(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert not AuthorityStore.in_memory(KEY, AUTHORITY).has_session(SESSION)
 
 
 def test_an_interrupt_beside_a_transaction_costs_no_memory():

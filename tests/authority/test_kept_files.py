@@ -66,6 +66,17 @@ def test_what_is_replaced_has_no_file_any_more(path):
     assert kept(path)["model"] == b"3"
 
 
+def test_a_file_that_could_not_be_deleted_is_deleted_by_the_next_keep(path, monkeypatch):
+    with StepStore(path, KEY) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr("pathlib.Path.unlink", failing(errno.EIO))
+            for content in (b"2" * LONG, b"3", b"4"):
+                store.keep(SESSION, {"model": content}, since=store.position)
+        assert len(files(path)) == 2
+        store.keep(SESSION, {"model": b"5"}, since=store.position)
+    assert files(path) == []
+
+
 def test_a_restored_backup_forgets_the_contents_and_their_files_go_with_the_next(path):
     with StepStore(path, KEY, restored=True) as store:
         assert store.kept(SESSION) == {}

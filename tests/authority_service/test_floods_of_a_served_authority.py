@@ -241,6 +241,38 @@ def test_calls_of_one_session_do_not_pile_up(folder, monkeypatch):
         assert made[0].counted_bytes == 0
 
 
+@pytest.mark.parametrize("of", ["another", "nobody"])
+def test_a_body_for_a_session_that_is_not_its_senders_is_not_waited_for(folder, monkeypatch, of):
+    """It would hold the turn of the session's own aggregator, or bytes that count."""
+    made = recorded_bodies(monkeypatch)
+    with served(folder) as one, one.client() as client:
+        run = served_run(client, KAHE)
+        session = run.authority.session_id.hex() if of == "another" else "ab" * 16
+        port = int(one.url.rsplit(":", 1)[1])
+        plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+        with tls_of(folder, "other").wrap_socket(plain, server_hostname="127.0.0.1") as own:
+            own.sendall(head(f"/v1/sessions/{session}/answer", length=1_000) + b"1")
+            assert b"403" in own.recv(2**12)
+        assert made[0].counted_bytes == 0
+        run.run_round()
+
+
+def test_an_aggregators_calls_that_wait_leave_a_thread_to_others(folder):
+    """In as many sessions as there are threads."""
+    with served(folder) as one, one.client() as client, contextlib.ExitStack() as stack:
+        runs = [served_run(client, KAHE) for _ in range(4)]
+        for run in runs:
+            stack.enter_context(one.service._places[run.authority.session_id].session._lock)
+        asking = [threading.Thread(target=run.authority.newest_model) for run in runs]
+        for one_of_them in asking:
+            one_of_them.start()
+        time.sleep(0.3)
+        assert post(one, folder, b"no message").status_code == 400
+        stack.close()
+        for one_of_them in asking:
+            one_of_them.join()
+
+
 def test_no_aggregator_makes_the_offers_of_another_forgotten(folder):
     with contextlib.closing(AuthorityService(folder, PASSPHRASE)) as service:
 

@@ -227,14 +227,17 @@ class _KeyPages:
         self._change, self._session = change, session
         if clients is None:
             found = [*change.find("kind = 'keys' AND session = ?", session, taken=True)]
+            asked = change.known("keys", session)
         else:
             found, pages = [], [_page(one) for one in np.unique(clients // _CLIENTS_A_PAGE)]
+            asked = [Place("keys", session, name=page) for page in pages]
             for first in range(0, len(pages), _PAGES_AT_ONCE):
                 some = pages[first : first + _PAGES_AT_ONCE]
                 places = ",".join("?" * len(some))
                 at = f"kind = 'keys' AND session = ? AND round = -1 AND name IN ({places}) AND client = -1"
                 found += change.find(at, session, *some, taken=True)
-        self._there = {place.name for place, _, _ in found}
+        self._there = {place for place, _, _ in found}
+        change.check_none_missing(set(asked) - self._there)
         self.keys = StoredKeys.joined([StoredKeys.from_bytes(page) for _, _, page in found])
 
     def places_of(self, clients: NDArray[np.uint64]) -> NDArray[np.intp]:
@@ -254,7 +257,7 @@ class _KeyPages:
         for page, start, end in zip(pages, starts, np.append(starts[1:], len(page_of)), strict=False):
             place = Place("keys", self._session, name=_page(page))
             content = self.keys.at(slice(start, end)).to_bytes()
-            self._change.put(place, content, taken=place.name in self._there)
+            self._change.put(place, content, taken=place in self._there)
         self.keys.wipe()
 
 
@@ -494,6 +497,8 @@ class AuthorityStore(Store):
                 return change.put(_STATE, encoded(Kept(state)))
             files = self._kept_files
             before = [decoded(kept, Kept).file for _, _, kept in change.find(AT_PLACE, *_STATE, taken=True)]
+            if not before:
+                change.check_none_missing([_STATE])
             files.delete_others(before)
             return change.put(_STATE, encoded(files.keep(state)), taken=bool(before))
 
@@ -505,7 +510,7 @@ class AuthorityStore(Store):
 
     @property
     def state_number(self) -> int:
-        """Number of the state that was kept last, 0 without one; ask within :meth:`together`."""
+        """Number of the state that is on the disk, 0 without one; ask at the begin of :meth:`together`."""
         return self._newest.get(_STATE, 0)
 
     def state(self) -> bytes:

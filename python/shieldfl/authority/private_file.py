@@ -1,4 +1,4 @@
-"""Files that only their owner can read: written whole or not at all, and sealed if they hold keys."""
+"""Files of one owner: private ones, written whole or not at all, a store's own, and errors of its disk."""
 
 from __future__ import annotations
 
@@ -254,10 +254,10 @@ class KeptFiles:
 
     def __init__(self, store: Path, own_name: str, nothing: str) -> None:
         # It lies beside the file itself, even if that was opened by a link.
-        path = store.resolve()
+        path = store.resolve() if store.is_absolute() else store  # as of a store in memory, which keeps none
         self._folder = path.with_name(f"{path.name}-kept")
         self._own_name, self._nothing = own_name, nothing
-        self._has_others = True  # as far as anybody knows
+        self._may_have_files = True
 
     def keep(self, content: bytes) -> Kept:
         """Return what the record of a content holds; a long one is in a file by then, on the disk.
@@ -268,7 +268,7 @@ class KeptFiles:
             return Kept(content)
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
-        self._has_others = True
+        self._may_have_files = True
         name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._own_name}", secrets.token_bytes(32)
         folder = self._folder
         words = (
@@ -314,7 +314,7 @@ class KeptFiles:
             raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files that the store no longer has; :meth:`delete_others` retries those that fail now."""
+        """Delete files that the store no longer has; :meth:`delete_others` retries those that fail."""
         for name in names:
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink(missing_ok=True)
@@ -322,13 +322,13 @@ class KeptFiles:
     def delete_others(self, names: Collection[str]) -> None:
         """Delete all files but these: replaced ones, and those of processes that ended before a commit.
 
-        It looks for them after an opening, and for as long as there are files.
+        It looks for them after an opening, and until it finds no files.
         """
-        if not self._has_others:
+        if not self._may_have_files:
             return
         with contextlib.suppress(OSError):
-            if not self._folder.is_symlink() and self._folder.exists():
-                there = [path.name for path in self._folder.iterdir()]
+            if not self._folder.is_symlink():
+                there = [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
                 own = [name for name in there if re.fullmatch(_NAME % self._own_name, name)]
                 self.delete(name for name in own if name not in names)
-            self._has_others = any(names)
+                self._may_have_files = bool(own)

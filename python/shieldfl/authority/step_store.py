@@ -34,8 +34,8 @@ class StepStore(Store):
     def kept(self, session: bytes) -> dict[str, bytes]:
         """Return the contents that a session kept last, by name. Raises WireFormatError, DataError."""
         with self._transaction() as change:
-            files, found = self._kept_files, change.find("kind = 'kept' AND session = ?", session)
-            return {place.name: files.content(decoded(content, Kept)) for place, _, content in found}
+            files, found = self._kept_files, _kept(change, session)
+            return {place.name: files.content(kept) for place, kept in found.items()}
 
     def keep(
         self,
@@ -89,9 +89,18 @@ class StepStore(Store):
         files.delete(replaced)
 
 
+def _kept(change: Transaction, session: bytes | None = None) -> dict[Place, Kept]:
+    """Return what the records of one session's contents hold, or of all sessions'."""
+    of_session = "" if session is None else " AND session = ?"
+    rows = change.find(f"kind = 'kept'{of_session}", *() if session is None else (session,))
+    found = {place: decoded(content, Kept) for place, _, content in rows}
+    change.check_none_missing({*change.known("kept", session)} - found.keys())
+    return found
+
+
 def _files(change: Transaction) -> set[str]:
     """Return the names of all files that the store has."""
-    return {decoded(content, Kept).file for _, _, content in change.find("kind = 'kept'")} - {""}
+    return {kept.file for kept in _kept(change).values()} - {""}
 
 
 def _note_update(

@@ -16,7 +16,7 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
@@ -200,11 +200,14 @@ AT_PLACE = "kind = ? AND session = ? AND round = ? AND name = ? AND client = ?"
 class Transaction:
     """Reads and changes records. Raises WireFormatError for a record that is not as it was written."""
 
-    def __init__(self, store: Store, connection: sqlite3.Connection, keys: StoreKeys) -> None:
+    def __init__(self, store: Store, connection: sqlite3.Connection) -> None:
+        assert store._keys is not None
         self._execute = connection.execute
         self._token = secrets.token_bytes(_TOKEN_BYTES)
-        self.keys, self._rewritten, self._newest = keys, store._rewritten, store._newest
-        self.written: dict[Place, int] = {}  # the number of each rewritten record
+        self.keys = keys = store._keys
+        self._rewritten, self._newest = store._rewritten, store._newest
+        self.written: dict[Place, int] = {}
+        """Numbers of what was written here, or verified, of the kinds that are written over."""
         heads = self._execute("SELECT sealed FROM head").fetchall()
         content = keys.unseal(0, heads[0][0] if len(heads) == 1 else None, _HEAD, "its head")
         head: _Head = _msgpack().decode(content, type=_Head)
@@ -239,12 +242,19 @@ class Transaction:
     def get(self, place: Place) -> bytes | None:
         for _, _, content in self.find(AT_PLACE, *place):
             return content
-        self._check_was_none(place)
+        self.check_none_missing([place])
         return None
 
-    def _check_was_none(self, place: Place) -> None:
-        if place in self._newest:
-            refuse_altered(f"{place} is missing")
+    def known(self, kind: str, session: bytes | None = None) -> list[Place]:
+        """Return the places of a kind that is written over, of one session or of all."""
+        places = {**self._newest, **self.written}
+        return [at for at in places if at.kind == kind and session in (None, at.session)]
+
+    def check_none_missing(self, places: Iterable[Place]) -> None:
+        """Raise WireFormatError if one of these places, which were found empty, had a record."""
+        for place in places:
+            if place in self._newest or place in self.written:
+                refuse_altered(f"{place} is missing")
 
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
         """Write a record, over one that is there; return its number, above all earlier numbers."""
@@ -257,7 +267,7 @@ class Transaction:
             update = f"UPDATE records SET number = ?, sealed = ? WHERE {AT_PLACE}"
             self._execute(update, (self.number, sealed, *place))
         else:
-            self._check_was_none(place)
+            self.check_none_missing([place])
             self._execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, self.number, sealed))
         self._count(place, bound, sealed, 1)
         self._note(place, self.number)
@@ -290,15 +300,15 @@ class Transaction:
 
         Raises WireFormatError that says what is wrong.
         """
-        written, self.sums = self.sums, {}
+        told, self.sums = self.sums, {}
         for place, number, bound, sealed in self._rows("TRUE"):
             self.keys.unseal(number, sealed, bound, place)
             if place.kind not in kinds:
                 raise WireFormatError(f"{place} is of a kind that this version does not know")
             self._count(place, bound, sealed, 1)
             self._note(place, number)
-        for kind in sorted(written.keys() | self.sums.keys()):
-            (right, total), (count, own) = written.get(kind, _NO_SUM), self.sums.get(kind, _NO_SUM)
+        for kind in sorted(told.keys() | self.sums.keys()):
+            (right, total), (count, own) = told.get(kind, _NO_SUM), self.sums.get(kind, _NO_SUM)
             if count != right:
                 what = f"{right - count} missing" if count < right else f"{count - right} added"
                 refuse_altered(f"its records of kind {kind!r} do not match its head: {what}")
@@ -367,13 +377,14 @@ class Store(Uncopied):
 
     _kinds: ClassVar[tuple[str, ...]]  # kinds of records that outlast a restored backup
     _of_epoch: ClassVar[tuple[str, ...]]  # kinds that are deleted when a backup is restored
-    _rewritten: ClassVar[tuple[str, ...]]  # kinds of few records, each written over again and again
+    _rewritten: ClassVar[tuple[str, ...]]  # kinds whose records are written over, and never deleted
     _owner: ClassVar[bytes]  # of stores that are created without an owner; 32 bytes
     _nothing: ClassVar[str]  # sentence that says what a failed transaction has not done
     _process = 0  # 0 if it was never opened
     _connection: sqlite3.Connection | None = None
     _file: HeldFile | None = None
     _keys: StoreKeys | None = None
+    _kept_files: KeptFiles
     _written_anew: Position | None = None
     _live: Transaction | None = None
     """Transaction of :meth:`together` while it calls its work."""
@@ -514,7 +525,7 @@ class Store(Uncopied):
                 "the store was made under another key, or its head was altered: pass the key that made it"
             )
         self._kept_files = KeptFiles(self._path, self._keys.mac("kept files")[:8].hex(), self._nothing)
-        found = Transaction(self, connection, self._keys)
+        found = Transaction(self, connection)
         found.verify({*self._kinds, *self._of_epoch})
         if restored:
             epoch = as_number(max(found.epoch, self.position.epoch) + 1, "the epoch after this")
@@ -522,7 +533,7 @@ class Store(Uncopied):
             for kind in self._of_epoch:
                 connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
                 found.sums.pop(kind, None)
-            found.written.clear()
+            found.written = {at: one for at, one in found.written.items() if at.kind in self._kinds}
         elif (found.epoch, found.number) < self.position:
             raise PolicyError(
                 f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, "
@@ -586,6 +597,11 @@ class Store(Uncopied):
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
             self._let_go()
             return
+        if self._connection is not connection:
+            return
+        if not connection.in_transaction and self._file is not None:
+            self._let_go()  # it may be committed, with nothing noted here: the next operation looks
+            return
         try:
             for statement in statements if connection.in_transaction else ():
                 connection.execute(statement)
@@ -604,8 +620,7 @@ class Store(Uncopied):
             connection = self._held()
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                assert self._keys is not None
-                change = Transaction(self, connection, self._keys)
+                change = Transaction(self, connection)
                 if (change.epoch, change.number) < self.position:
                     refuse_altered("an earlier content was put back while it was held here")
                 before = change.number
@@ -619,11 +634,11 @@ class Store(Uncopied):
                 if self._file is not None:
                     self._file.check_in_place()
                 connection.execute("COMMIT")
+                self.position = Position(change.epoch, change.number)
+                self._newest |= change.written
             except BaseException as error:
                 self._undo(error, connection, "ROLLBACK")
                 raise
-            self.position = Position(change.epoch, change.number)
-            self._newest |= change.written
 
     def _check_process(self) -> None:
         # Checked before the lock is taken: a thread that a forked child lacks may hold it.

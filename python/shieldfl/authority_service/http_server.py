@@ -299,7 +299,7 @@ _MOST_OFFER_BYTES = 64
 _RETRY_SECONDS = 1
 _SHUTDOWN_SECONDS = 1.5  # for calls in progress until they are cut off, and as long again to notice that
 _MOST_READERS = 32  # connections for health and figures at once
-_THREADS = 4  # more of them wait for one another, and answer fewer sessions
+_THREADS = 4  # more of them wait for one another, and answer less; one aggregator's calls leave one free
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -325,7 +325,7 @@ class _Server:
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="authority")
         self.working: set[Future[Any]] = set()
         self._bodies = RequestBodies(service.policy.most_bytes_in_progress)
-        # One call at a time of each session takes a thread, so that no session takes all of them.
+        # One call at a time of each session takes a thread, and an aggregator's calls leave one to others.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     def applications(self) -> tuple[web.Application, web.Application]:
@@ -384,10 +384,14 @@ class _Server:
         number = bytes.fromhex(hexadecimal)
 
         async def answer(request: web.Request, name: str) -> tuple[int, Message]:
-            limit = LEAST_BODY_BYTES
-            if request.content_length is None or request.content_length > limit:
-                async with self._turn(hexadecimal):
-                    limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
+            async def in_turn(work: Callable[[], T]) -> T:
+                # The session's turn first: calls that wait for it take no thread from other sessions.
+                async with self._turn(hexadecimal), self._turn(f"threads of {name}", _THREADS - 1):
+                    return await self._in_thread(work)
+
+            limit, length = LEAST_BODY_BYTES, request.content_length
+            if length is None or length > limit or not self._service.has_open(number, name):
+                limit = await in_turn(lambda: self._service.most_body_bytes(number, name))
             # One body at a time, so that a session's bodies take no more memory than one.
             async with self._turn(f"body {hexadecimal}"), self._bodies.read(request, limit) as body:
 
@@ -395,14 +399,13 @@ class _Server:
                     with self._service.session(number, name) as session:
                         return session.call(call, Message.from_bytes(body))
 
-                async with self._turn(hexadecimal):
-                    return len(body), await self._in_thread(carry_out)
+                return len(body), await in_turn(carry_out)
 
         told = call if call in CALLS else "unknown"
         return await self._answered(told, {"session": hexadecimal}, answer, request)
 
-    def _turn(self, session: str) -> asyncio.Semaphore:
-        return self._turns.setdefault(session, asyncio.Semaphore(1))
+    def _turn(self, what: str, at_once: int = 1) -> asyncio.Semaphore:
+        return self._turns.setdefault(what, asyncio.Semaphore(at_once))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         # Other connections are served while this one waits for the disk.

@@ -240,6 +240,12 @@ class AuthorityService:
                 "this certificate was renewed, or withdrawn: ask the authority's operator for the newest"
             )
 
+    def has_open(self, session_id: bytes, aggregator: str) -> bool:
+        """Return whether a session of this aggregator is open in this process."""
+        with self._lock:
+            session = self._places[session_id].session if session_id in self._places else None
+        return session is not None and session.facts.aggregator == aggregator
+
     def most_body_bytes(self, session_id: bytes, aggregator: str) -> int:
         with self.session(session_id, aggregator) as session:
             return session.most_body_bytes
