@@ -30,14 +30,19 @@ from shieldfl.authority.step_store import StepStore
 from shieldfl.errors import PolicyError, WireFormatError
 
 
+def overwrite(store, path, content):
+    """Write into the file that a store holds, past its locks, and have SQLite read it again, which has much in memory."""
+    with path.open("r+b") as file:
+        file.write(content)
+    store._connection.execute("PRAGMA shrink_memory")
+
+
 def write_beside(store, path, statement):
-    """Change the file that a store holds, past its locks, and have SQLite read it again, which has much in memory."""
+    """Change the file that a store holds by a statement."""
     copy = shutil.copy(path, path.with_name("copy"))
     with closing(sqlite3.connect(copy, isolation_level=None)) as database:
         database.execute(statement)
-    with path.open("r+b") as file:
-        file.write(copy.read_bytes())
-    store._connection.execute("PRAGMA shrink_memory")
+    overwrite(store, path, copy.read_bytes())
 
 
 def test_an_answer_that_is_hidden_while_the_store_is_held_is_not_given_for_another_list(tmp_path):
@@ -51,9 +56,7 @@ def test_an_answer_that_is_hidden_while_the_store_is_held_is_not_given_for_anoth
             for clients in (CLIENTS[1:4], CLIENTS[:3]):
                 with pytest.raises(WireFormatError, match="lacks some of its 2 answer"):
                     ask(store, 1, never, clients=clients)
-            with path.open("r+b") as file:
-                file.write(before)
-            store._connection.execute("PRAGMA shrink_memory")
+            overwrite(store, path, before)
         assert answers == [ask(store, 1, never, clients=clients) for clients in (CLIENTS[:4], CLIENTS[4:7])]
         assert ask(store, 1, clients=CLIENTS[:4], purpose="another")
         assert ask(store, 2)
@@ -64,9 +67,7 @@ def put_back_beside(store, path, before, where, hidden="FALSE"):
     """Put rows of an earlier copy back into the file that a store holds, and hide others."""
     write_beside(store, path, f"DELETE FROM records WHERE {hidden}")
     put_back(path.with_name("copy"), before, where)
-    with path.open("r+b") as file:
-        file.write(path.with_name("copy").read_bytes())
-    store._connection.execute("PRAGMA shrink_memory")
+    overwrite(store, path, path.with_name("copy").read_bytes())
 
 
 @pytest.mark.parametrize("back", ["kind IN ('session', 'keys')", "kind = 'session'", "kind = 'keys'"])
@@ -145,9 +146,7 @@ def test_a_frame_that_is_hidden_while_the_store_is_held_is_not_made_again_of_oth
         write_beside(store, path, "DELETE FROM records WHERE kind = 'frame' AND name = 'update/0'")
         with pytest.raises(WireFormatError, match="the record 'frame' of round 2 at 'update/0' is missing"):
             of_client.encrypt(store, 2, number=7)
-        with path.open("r+b") as file:
-            file.write(before)
-        store._connection.execute("PRAGMA shrink_memory")
+        overwrite(store, path, before)
         assert of_client.kept(store, 2) == frame
         assert of_client.encrypt(store, 2, number=7, part=2)
         assert of_client.encrypt(store, 3)
@@ -160,13 +159,11 @@ def test_an_old_copy_that_is_written_into_the_file_while_it_is_held_is_refused(t
         before = path.read_bytes()
         answer = ask(store, 1, clients=CLIENTS[:5])
         now = path.read_bytes()
-        path.write_bytes(before)
-        store._connection.execute("PRAGMA shrink_memory")
+        overwrite(store, path, before)
         for _ in range(2):
             with pytest.raises(WireFormatError, match="an earlier content was put back"):
                 ask(store, 1, never, clients=CLIENTS[1:])
-        path.write_bytes(now)
-        store._connection.execute("PRAGMA shrink_memory")
+        overwrite(store, path, now)
         assert ask(store, 1, never, clients=CLIENTS[:5]) == answer
 
 
@@ -207,9 +204,7 @@ def test_a_page_of_keys_that_is_hidden_keeps_no_key_of_a_round_that_is_closed(tm
                 store.close_round(SESSION, number, moved_to(number + 1))
             with pytest.raises(WireFormatError, match="is missing"):
                 store.revoke(SESSION, 70 if hidden == "page 1" else 1)
-            with path.open("r+b") as file:
-                file.write(before)
-            store._connection.execute("PRAGMA shrink_memory")
+            overwrite(store, path, before)
 
 
 def test_a_restored_store_does_not_forget_a_session_that_is_hidden(tmp_path):
@@ -234,9 +229,7 @@ def test_a_nodes_content_that_is_hidden_is_missed_and_keeps_its_file(tmp_path):
                 store.kept(SESSION)
             with pytest.raises(WireFormatError, match="is missing"):
                 store.keep(SESSION, {"model": b"2"}, since=store.position)
-            with path.open("r+b") as file:
-                file.write(before)
-            store._connection.execute("PRAGMA shrink_memory")
+            overwrite(store, path, before)
         assert store.kept(SESSION) == {"model": long, "short": b"1"}
 
 

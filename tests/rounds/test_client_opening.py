@@ -294,8 +294,9 @@ def test_clients_that_share_have_the_models_of_clients_that_do_not(variant):
     check_alike(sharing_run(variant), SteppedRun(variant), [*SOME_ABSENT, [0, 1, 2, 3]])
 
 
-def test_each_total_is_opened_once_and_kept_until_all_have_it(openings):
-    run = full_he()
+@pytest.mark.parametrize("label", ["full-he", "dict-pfl"])
+def test_each_total_is_opened_once_and_kept_until_all_have_it(openings, label):
+    run = sharing_run(opened_by_clients([labelled(label)])[0])
     run.run_round([0, 1, 2])
     run.run_round([0, 1, 2])
     assert len(openings) == len(set(openings)) == 2

@@ -140,31 +140,36 @@ def full_batch_gradient(
     labels: torch.Tensor,
     batch_size: int = 1000,
     loss: Loss | None = None,
-    score: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    score: Callable[[torch.Tensor, torch.Tensor], object] | None = None,
 ) -> FloatVector:
     """Return the signed gradient (P,) of the mean loss over all samples, the cross-entropy by default.
 
     Zero where a parameter is frozen or unused. The model is evaluated as it is, in evaluation mode, and
     handed back in the mode it came in. ``batch_size`` decides memory, not the result; ``score`` takes a
-    parameter and its gradient, float64 where the device has that, and returns what is wanted instead. Raises
+    parameter and its gradient, float64 where the device has that, and writes what is wanted over it. Raises
     ParameterError for no samples and lengths that differ; RangeError, which names the layer, for what float32
     cannot hold.
     """
     check_samples(features, labels)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    sums = {name: torch.zeros_like(p, dtype=exact_dtype(p.device)) for name, p in trained.items()}
+    sums: dict[str, torch.Tensor] = {}
     with evaluation_mode(model):
         for batch, targets in batches_of(features, labels, batch_size):
             total = summed_loss(loss, model(batch), targets)
             if not trained:
                 break  # every parameter is frozen: nothing to differentiate
             gradients = torch.autograd.grad(total, list(trained.values()), materialize_grads=True)
+            # In place: new memory takes longer here than the arithmetic.
             for name, gradient in zip(trained, gradients, strict=True):
-                sums[name] += gradient
-    found = {name: total / len(features) for name, total in sums.items()}
-    if score is not None:
-        found = {name: score(trained[name].detach(), gradient) for name, gradient in found.items()}
-    return _flat_by_layer(found, parameter_layout(model))
+                if name in sums:
+                    sums[name] += gradient
+                else:
+                    sums[name] = gradient.to(exact_dtype(gradient.device), copy=True)
+    for name, total in sums.items():
+        total.div_(len(features))
+        if score is not None:
+            score(trained[name].detach(), total)
+    return _flat_by_layer(sums, parameter_layout(model))
 
 
 def batches_of(
@@ -216,13 +221,13 @@ def _reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
             )
 
 
-taylor_sensitivity = partial(full_batch_gradient, score=lambda weight, gradient: (weight * gradient).abs_())
+taylor_sensitivity = partial(full_batch_gradient, score=lambda weight, gradient: gradient.mul_(weight).abs_())
 """Return ``|w * gradient|`` (P,) of the mean loss over all samples (SenseCrypt, eq. 2).
 
 That is how much the loss would change if a parameter were zero, to first order.
 """
 
-full_batch_fisher = partial(full_batch_gradient, score=lambda _, gradient: gradient.square())
+full_batch_fisher = partial(full_batch_gradient, score=lambda _, gradient: gradient.square_())
 """Return the square (P,) of the gradient of the mean loss over all samples (SelectiveShield, eq. 12)."""
 
 
@@ -340,7 +345,8 @@ def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVe
     _reject_non_finite(scores, layout)
     normalised = np.zeros_like(scores)
     for _, piece in layout.slices():
-        layer = scores[piece]
-        if layer.size and layer.max() > layer.min():
-            normalised[piece] = (layer - layer.min()) / (layer.max() - layer.min())
+        layer, own = scores[piece], normalised[piece]
+        if layer.size and (highest := layer.max()) > (lowest := layer.min()):
+            np.subtract(layer, lowest, out=own)
+            own /= highest - lowest
     return normalised

@@ -113,7 +113,7 @@ class MaskCryptClient(MaskedAverageClient):
     ) -> None:
         super().__init__(method, context, index, weight, initial)
         # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
-        self._exposed: FloatVector = initial.parameters.copy()
+        self._exposed: FloatVector = initial.parameters
 
     def check_changed(self) -> None:
         refuse_unless(self._exposed.size == self._size and bool(np.isfinite(self._exposed).all()))
@@ -138,7 +138,7 @@ class MaskCryptClient(MaskedAverageClient):
 
     def _disclose(self, zone: Mask) -> None:
         super()._disclose(zone)
-        clear = self.disclosure.clear
+        clear, self._exposed = self.disclosure.clear, self._exposed.copy()
         clear.scatter(clear.gather(self.update.parameters), self._exposed)
 
 

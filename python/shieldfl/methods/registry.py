@@ -277,8 +277,9 @@ def load_privacy_packages(name: str, settings: MethodSettings) -> None:
     noised = (
         getattr(entry, "noise_multiplier", 0.0) > 0.0 or getattr(entry, "target_epsilon", None) is not None
     )
-    if noised or method_class(name).trains_privately(name, entry):
+    if trains := method_class(name).trains_privately(name, entry):
         import_module("shieldfl.privacy.dp_sgd")
+    if noised or trains:
         import_module("dp_accounting")
 
 

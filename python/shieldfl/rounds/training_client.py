@@ -77,8 +77,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         "_buffers": FloatVector | None,
     }
 
-    merges_update: ClassVar[bool] = False
-    """Whether the client's next round starts from a part of its last update."""
     awaits_secret = False
     """Whether the client only enrols, since the secret that clients share derives from what it is granted."""
 
@@ -382,9 +380,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                 self._replies.forget()
             else:
                 self.has_trained = False  # begun again, the round is trained anew
-            if not self.merges_update:
-                self.update = initial
-            self.trained_scores, self.start = _NO_SCORES, initial
+            self.trained_scores, self.start, self.update = _NO_SCORES, initial, initial
             self._begun = replace(self._begun, parameters=initial.parameters, buffers=initial.buffers)
             self._begun_with = self._begun_with[0], Message()  # which no round begins with
 

@@ -11,7 +11,10 @@ from torch import nn
 
 import shieldfl as sf
 from shieldfl.errors import ParameterError
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.simulation.method_run import ClientModels, measured_clients
+from shieldfl.learning.local_update import StartingPoint
 
 QUICK = {"clients": 4, "rounds": 1, "local_epochs": 1, "model": "linear"}
 
@@ -70,6 +73,46 @@ def test_a_clients_merged_model_keeps_its_own_values():
     assert accuracy == pytest.approx(result.runs[0].methods[0].last.personalised_accuracy)
     of_all = result.state_dict("selective-shield")
     assert any(not torch.equal(of_all[name], states[0][name]) for name in of_all)
+
+
+def test_what_models_of_clients_have_alike_is_in_memory_once():
+    first, second = np.random.default_rng(0).normal(size=(2, 10_000)).astype(np.float32)
+    own = [first, first.copy(), second.copy(), first.copy(), second]
+    own[1][:3] = -0.0, np.nan, 5.0
+    own[2][9_000:] = 0.0
+    own[3][0] = -own[3][0]
+    models = ClientModels((7 - client, StartingPoint(one, one[:2])) for client, one in enumerate(own))
+    assert [*models] == [7, 6, 5, 4, 3]
+    for one, found in zip(own, models.values(), strict=True):
+        assert one.tobytes() == found.parameters.tobytes()
+        assert one[:2].tobytes() == found.buffers.tobytes()
+    assert len(models._whole) == 2
+    assert sum(positions.size for _, positions, _ in models._differences.values()) == 3 + 1 + 1_000
+
+
+def test_own_models_of_some_clients_are_measured_and_the_result_says_so():
+    settings = {"selective-shield": {"threshold": 0.2}}
+    result = sf.run("digits", ["fedavg", "selective-shield"], settings=settings, **QUICK, measured_clients=2)
+    plain, shielded = result.runs[0].methods
+    measured = measured_clients(RunConfig(clients=4, measured_clients=2))
+    assert len(measured) == 2
+    states = [result.state_dict("selective-shield", client=client) for client in measured]
+    assert shielded.last.personalised_accuracy == pytest.approx(np.mean([accuracy_of(one) for one in states]))
+    said = "personalised figures are means over 2 of the 4 clients, which the seed has drawn"
+    assert [said in method.notes for method in (plain, shielded)] == [False, True]
+
+
+def test_all_clients_are_measured_up_to_a_hundred_and_then_few():
+    drawn = [
+        measured_clients(RunConfig(clients=clients, seed=seed))
+        for clients, seed in ((100, 0), (101, 0), (101, 1))
+    ]
+    assert drawn[0] == [*range(100)]
+    assert len({*drawn[1]}) == len({*drawn[2]}) == 10
+    assert drawn[1] == sorted(drawn[1]) != drawn[2]
+    assert measured_clients(RunConfig(clients=101, measured_clients=101)) == [*range(101)]
+    with pytest.raises(ParameterError, match=r"measured_clients is 5, above the number of clients \(4\)"):
+        RunConfig(clients=4, min_clients=3, measured_clients=5)
 
 
 def test_what_names_no_model_is_refused_and_what_is_given_is_a_copy():

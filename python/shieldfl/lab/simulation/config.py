@@ -127,6 +127,13 @@ class RunConfig(TrainingSettings):
             beside_file=True,
         ),
     ] = 0
+    measured_clients: Annotated[
+        Count | None,
+        _federation(
+            "Number of clients whose own models are measured in each round, for methods that have them. The "
+            "seed draws them, once. Default: all if there are at most 100, else 10."
+        ),
+    ] = None
     device: Annotated[
         Text,
         _federation(
@@ -199,6 +206,10 @@ class RunConfig(TrainingSettings):
             raise ParameterError(
                 f"max_clients is {self.max_clients}, and a round draws {self.sample_rate * self.clients:g} "
                 "clients on average: most would be drawn again. Raise max_clients, or lower sample_rate"
+            )
+        if self.measured_clients is not None and self.measured_clients > self.clients:
+            raise ParameterError(
+                f"measured_clients is {self.measured_clients}, above the number of clients ({self.clients})"
             )
         if self.task is not None and self.model is not None:
             raise ParameterError("a task brings its own model: leave out model")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from shieldfl.array_view import address_of, as_unsigned
+from shieldfl.array_view import FloatVector, address_of, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset, LabelledSamples, label_shares, synthetic_shares
@@ -53,6 +53,51 @@ _Measured = tuple[_Figures, npt.NDArray[np.float64] | None]
 
 The accuracy on a class without test samples is NaN. None stands for no accuracy by class.
 """
+
+
+_MOST_ALL_MEASURED = 100
+_MEASURED_OF_MANY = 10
+
+
+def measured_clients(config: RunConfig) -> list[int]:
+    """Return the clients whose own models are measured, in ascending order."""
+    of_many = config.clients if config.clients <= _MOST_ALL_MEASURED else _MEASURED_OF_MANY
+    drawn = np.random.default_rng([config.seed, config.clients, 3]).permutation(config.clients)
+    return sorted(drawn[: config.measured_clients or of_many].tolist())
+
+
+_COMPARED_EVERY = 97  # distance of the positions at which models are compared, to find one that is alike
+
+
+class ClientModels(Mapping[int, StartingPoint]):
+    """Each client's own model, by client number; what several have alike is in memory once."""
+
+    def __init__(self, points: Iterable[tuple[int, StartingPoint]]) -> None:
+        self._whole: list[FloatVector] = []
+        self._differences: dict[int, tuple[int, npt.NDArray[np.uint32], StartingPoint]] = {}
+        """The whole model that a client's is most like, positions where it differs, and its values there."""
+        for client, point in points:
+            parameters = point.parameters
+            some = parameters[::_COMPARED_EVERY]
+            alike = [np.count_nonzero(one[::_COMPARED_EVERY] == some) for one in self._whole]
+            nearest = int(np.argmax(alike)) if 3 * max(alike, default=0) > 2 * some.size else len(alike)
+            if nearest == len(alike):
+                self._whole.append(parameters)
+            bits, of_nearest = parameters.view(np.uint32), self._whole[nearest].view(np.uint32)
+            positions = np.flatnonzero(bits != of_nearest).astype(np.uint32)
+            self._differences[client] = nearest, positions, replace(point, parameters=parameters[positions])
+
+    def __getitem__(self, client: int) -> StartingPoint:
+        nearest, positions, own = self._differences[client]
+        parameters = self._whole[nearest].copy()
+        parameters[positions] = own.parameters
+        return replace(own, parameters=parameters)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._differences)
+
+    def __len__(self) -> int:
+        return len(self._differences)
 
 
 class Evaluation:
@@ -215,6 +260,11 @@ def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
     }
 
 
+def _has_own_figures(record: RoundRecord) -> bool:
+    both = (record.accuracy, record.metrics), (record.personalised_accuracy, record.personalised_metrics)
+    return repr(both[0]) != repr(both[1])
+
+
 _CHANGED_NOTHING = "rounds changed nothing: every client has the model that it had before"
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
 
@@ -301,7 +351,12 @@ class MethodRun:
             clients_keep_nothing=parameters_alone and method.clients_keep_nothing,
             processes=min(processes, config.clients),
         )
-        merged = [initial.starting_point()] if kept is None else self._merged()[1]
+        self._measured = measured_clients(config)
+        merged = (
+            [initial.starting_point()]
+            if kept is None
+            else [point for _, point in self._merged(self._measured)]
+        )
         self._evaluation.begin_from(merged if kept is None else [*merged, *self._global_points(merged)])
         self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Records of the finished rounds."""
@@ -376,6 +431,11 @@ class MethodRun:
         further = [] if spent.reason is None else [spent.reason]
         if reading.if_participation_hidden is not None and spent.if_participation_hidden < spent.epsilon:
             further.append(reading.if_participation_hidden)
+        if len(self._measured) < self._config.clients and any(map(_has_own_figures, self.records)):
+            further.append(
+                f"personalised figures are means over {len(self._measured)} of the {self._config.clients} "
+                "clients, which the seed has drawn"
+            )
         return MethodResult(
             method.name,
             settings | self._account.settings(),
@@ -434,25 +494,27 @@ class MethodRun:
         )
 
     def _evaluate(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the figures of the global model and their means over all clients of their merged models.
+        """Return the figures of the global model, and their means over the measured clients' merged models.
 
         Where buffers stay local, or clusters have models of their own, there is no global model: then the
-        first figure too is a mean over the clients, of the global parameters with each client's buffers, or
+        first figure too is a mean over these clients, of the global parameters with each client's buffers, or
         of the clusters' models. Clients that are in no cluster yet do not count.
         """
-        clients, merged = self._merged()
+        merged = dict(self._merged(self._measured))
+        points = [*merged.values()]
         with torch_threads(self._measured_on):
-            own, measured = self._evaluation.means(merged, self._global_points(merged))
+            own, measured = self._evaluation.means(points, self._global_points(points))
         return measured or dict(own), own | {
-            "matched_accuracy": self._evaluation.matched_accuracy(clients, merged)
+            "matched_accuracy": self._evaluation.matched_accuracy([*merged], points)
         }
 
-    def _merged(self) -> tuple[list[int], list[StartingPoint]]:
-        message, clients = self.federation.model, self.federation.clients
-        having = [index for index in range(len(clients)) if self._method.has_model(index, message)]
-        return having, [
-            clients[index].merged_model(self._method.message_for(index, message)) for index in having
-        ]
+    def _merged(self, clients: Iterable[int]) -> Iterator[tuple[int, StartingPoint]]:
+        """Yield the merged models of those of these clients that have one."""
+        message = self.federation.model
+        for index in clients:
+            if self._method.has_model(index, message):
+                own = self._method.message_for(index, message)
+                yield index, self.federation.clients[index].merged_model(own)
 
     def _global_points(self, merged: Sequence[StartingPoint]) -> list[StartingPoint]:
         """Return the global model, with each client's buffers if these are its own.
@@ -467,17 +529,17 @@ class MethodRun:
         return [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
 
     def last_models(self) -> LastModels:
-        clients, merged = self._merged()
-        points = self._global_points(merged)
+        merged = ClientModels(self._merged(range(self._config.clients)))
+        points = self._global_points([merged[client] for client in [*merged][:2]])
         message, clusters = self.federation.model, {}
         if "clusters" in message:
             numbers = message.vector("clusters", np.int64, self._config.clients)
-            clusters = {client: int(numbers[client]) for client in clients}
+            clusters = {client: int(numbers[client]) for client in merged}
         return LastModels(
             self.name,
             self._model,
             points[0] if len(points) == 1 else None,
-            dict(zip(clients, merged, strict=True)),
+            merged,
             clusters,
             self._config.clients,
         )

@@ -167,6 +167,14 @@ class PruningHistory:
         refuse_unless(0 <= self.returned <= self.tried)
         refuse_unless(self._drawn is None or self._drawn[1].size == self._size)
 
+    def __eq__(self, other: object) -> bool:
+        """Say whether both decide alike from here on; what was drawn for a round follows from the rest."""
+        return isinstance(other, PruningHistory) and (
+            self is other or (self._secret, self.to_bytes()) == (other._secret, other.to_bytes())
+        )
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it changes
+
     @property
     def last_round(self) -> int:
         """The round that was observed last; 0 before the first."""

@@ -43,8 +43,7 @@ from shieldfl.settings import Delta, NotNegative, Positive, Share, TrainingSetti
 from shieldfl.stateful import refuse_unless
 
 _LEAST_DISCRETE_MULTIPLIER = 2.0**-29
-"""Smallest multiplier of discrete noise: below it, the clipping norm would be more steps of the grid than the
-core computes with (2^50)."""
+"""Smallest multiplier of discrete noise: the clipping norm is at most 2^50 steps of the grid by it."""
 
 _Threshold = Annotated[float, Meta(le=1.0)]
 
@@ -161,28 +160,31 @@ class SelectiveShieldClient(TrainingClient):
     changes: ClassVar = {
         "_clip": AdaptiveClip | None,
         "_personalised": Mask,
+        "_own_values": FloatVector,
         "_participants": int,
         "_mask": Mask,
         "_zones": Zones,
     }
 
-    merges_update = True
-
     def __init__(
         self, method: SelectiveShield, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
-        super().__init__(index, initial, context, shares_buffers=method.shares_buffers)
+        shares = method.shares_buffers
+        super().__init__(index, initial, context, shares_buffers=shares, keeps_buffers=not shares)
         self._settings = settings = method.own
         self._threshold = settings.threshold_of(index)
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
         self._mask = self._personalised = nothing = Mask.empty(self._size)
+        self._own_values: FloatVector = np.zeros(0, np.float32)  # on the personalised positions
         self._zones = Zones(nothing, nothing, nothing)
         self._participants = 1
 
     def check_changed(self) -> None:
         zones = (self._zones.encrypted, self._zones.noise, self._zones.personalised)
         refuse_unless({one.size for one in (self._personalised, self._mask, *zones)} == {self._size})
+        refuse_unless(self._own_values.size == self._personalised.count)
+        refuse_unless(bool(np.isfinite(self._own_values).all()))
         refuse_unless(1 <= self._participants <= self.context.plan.most_participants)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -200,6 +202,13 @@ class SelectiveShieldClient(TrainingClient):
                 # Strictly above (SelectiveShield, eq. 14).
                 self._mask = Mask.from_bool(update.checked_scores() > np.float32(self._threshold))
             self.update = GlobalModel(update.parameters, update.buffers)
+            self._keep_own_values()
+
+    def _keep_own_values(self) -> None:
+        """Keep what stays the client's own, whether or not the round comes to its end."""
+        self._own_values = self._personalised.gather(self.update.parameters)
+        if self._keeps_buffers:
+            self._buffers = self.update.buffers
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update."""
@@ -220,8 +229,7 @@ class SelectiveShieldClient(TrainingClient):
             # The zone is a function of all votes, without noise, and goes to everybody.
             self.record(ClearUpload(self.round, self.index, "encrypted zone"))
         votes = self._mask.to_bool().astype(np.float32)
-        batch = self._encryptor("votes").encrypt(votes, round=self.round)
-        return {"votes": batch.to_bytes()}
+        return {"votes": self._encryptor("votes").encrypt(votes, round=self.round).to_bytes()}
 
     def _encryptor(self, purpose: str) -> Any:
         key = self._round_key(purpose)
@@ -289,8 +297,7 @@ class SelectiveShieldClient(TrainingClient):
 
     def _disclose(self) -> Disclosure:
         # Where personalised positions are hidden, what is sent for them is noise and nothing else.
-        uploaded = self._zones.noise
-        nothing = Mask.empty(self._size)
+        uploaded, nothing = self._zones.noise, Mask.empty(self._size)
         multiplier = self._settings.noise_multiplier
         noisy = multiplier > 0.0
         parts = () if self._settings.hide_personalised else ("positions",)
@@ -305,14 +312,14 @@ class SelectiveShieldClient(TrainingClient):
         )
 
     def _end_round(self, answer: Message) -> None:
-        """Remember which positions are the client's own until it takes part again."""
         self._personalised = self._zones.personalised
+        self._keep_own_values()
 
     def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
         parameters = current.parameters.copy()
-        self._personalised.scatter(self._personalised.gather(self.update.parameters), parameters)
-        return StartingPoint(parameters, current.buffers if self._shares_buffers else self.update.buffers)
+        self._personalised.scatter(self._own_values, parameters)
+        return replace(super()._merged_model(current), parameters=parameters)
 
 
 class SelectiveShieldAggregator(CollectingAggregator):
@@ -460,9 +467,8 @@ class SelectiveShieldAggregator(CollectingAggregator):
             if not self._settings.hide_personalised:
                 counts = self._votes.counts(self.context.threads)
                 # As narrow as the most clients of a round let them be: who opens gets one for each position.
-                parts["contributors"] = counts.astype(
-                    np.min_scalar_type(self.context.plan.most_participants)
-                ).tobytes()
+                narrow = np.min_scalar_type(self.context.plan.most_participants)
+                parts["contributors"] = counts.astype(narrow).tobytes()
             return Message(parts)
 
 
@@ -483,8 +489,7 @@ class SelectiveShieldRule(OpeningRule):
         self._settings = method.own
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._tallies: DoubleVector = np.zeros(0)
-        self._voters = 0
-        self._voted_round = 0
+        self._voters = self._voted_round = 0
         self._encrypted_zone = Mask.empty(initial.parameters.size)
 
     def check_changed(self) -> None:
@@ -504,8 +509,7 @@ class SelectiveShieldRule(OpeningRule):
         return tuple(self.context.keys.parameters)
 
     def _total(self, phase: str, message: Message) -> SchemeTotal:
-        purpose = "votes" if phase == "negotiate" else "update"
-        scheme = scheme_of(self.context.keys.parameters[purpose])
+        scheme = scheme_of(self.context.keys.parameters["votes" if phase == "negotiate" else "update"])
         total: SchemeTotal = scheme.Total.from_bytes(message["total"])
         return total
 
@@ -524,9 +528,7 @@ class SelectiveShieldRule(OpeningRule):
         tallies = sums.open(total)
         if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
             raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
-        self._tallies = tallies
-        self._voters = total.clients
-        self._voted_round = total.round
+        self._tallies, self._voters, self._voted_round = tallies, total.clients, total.round
         needed = _core.votes_needed(self._settings.consensus, self._voters)
         self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
         return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
@@ -668,8 +670,7 @@ class SelectiveShield(Method):
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return C sigma sqrt(K) (eq. 21), with the first C if C follows the data."""
-        settings = self.own
-        return settings.clip_norm * settings.noise_multiplier * math.sqrt(participants)
+        return self.own.clip_norm * self.own.noise_multiplier * math.sqrt(participants)
 
     def account(self) -> Account:
         """Return an account that charges eq. 22's sigma for every draw, one that is repeated as well."""
