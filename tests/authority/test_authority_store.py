@@ -8,7 +8,8 @@ import random
 import sqlite3
 import struct
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from authority.store_cases import (
     random_answer,
     sealed_rows,
 )
+from on_threads import on_threads
 from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, AuthorityStore, Grant, StoredKeys
 from shieldfl.authority.store import Place, StoreKeys
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
@@ -456,6 +458,22 @@ def put_and_raise(store, error, kind="grant"):
     with store._transaction() as change:
         change.put(Place(kind, b"t" * 16, client=-1 if kind == "session" else 9), b"m" * 32)
         raise error
+
+
+@pytest.mark.parametrize("rounds", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_of_two_lists_that_race_for_a_client_one_is_answered(store, rounds):
+    answered, lists, both = [], iter((CLIENTS[:5], CLIENTS[4:])), Barrier(2)
+
+    def work():
+        own = next(lists)
+        for number in range(rounds):
+            both.wait()
+            with suppress(PolicyError):
+                ask(store, number, clients=own)
+                answered.append(number)
+
+    on_threads(2, work, switch_seconds=1e-5)
+    assert sorted(answered) == [*range(rounds)]
 
 
 def test_operations_that_are_made_together_are_on_the_disk_together(store, path):
