@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -41,6 +42,12 @@ class LayerCount(NamedTuple):
     name: str
     chosen: int
     size: int
+
+
+@lru_cache(maxsize=4)
+def _empty(size: int) -> _core.Bitset:
+    """Return a bitset that many masks can have, as of clients before their first round."""
+    return _core.Bitset.empty(size)
 
 
 class Mask:
@@ -89,7 +96,7 @@ class Mask:
     @classmethod
     def empty(cls, size: int) -> Mask:
         """Make a mask of ``size`` positions, none chosen."""
-        return cls(_core.Bitset.empty(as_unsigned(size, "size")))
+        return cls(_empty(as_unsigned(size, "size")))
 
     @classmethod
     def from_bytes(
