@@ -31,7 +31,7 @@ from shieldfl.errors import PolicyError, WireFormatError
 
 
 def overwrite(store, path, content):
-    """Write into the file that a store holds, past its locks, and have SQLite read it again, which has much in memory."""
+    """Write into the file that a store holds, past its locks, and have SQLite read it again."""
     with path.open("r+b") as file:
         file.write(content)
     store._connection.execute("PRAGMA shrink_memory")
