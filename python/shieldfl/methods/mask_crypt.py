@@ -64,8 +64,11 @@ def propose(scores: FloatVector, ratio: float) -> Ranking:
     There are as many as keep k / P <= ratio in float64, so that 0.29 of 100 are 29.
     """
     chosen = np.flatnonzero(smallest(-scores, positions_in_budget(ratio, scores.size)))
-    # Equal scores stand in ascending order of position, which a stable sort keeps.
-    return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64, copy=False)
+    # As whole numbers, by float and then by position: NumPy sorts these several times as fast.
+    bits = (np.float32(0.0) - scores[chosen]).view(np.int32).astype(np.int64)  # without a negative zero
+    ordered = (bits ^ ((bits >> 63) & 0x7FFFFFFF)) << 32 | chosen
+    ordered.sort()
+    return ordered & 0xFFFFFFFF
 
 
 def consensus(proposals: Sequence[Ranking], size: int, limit: int | None) -> Mask:
