@@ -510,7 +510,7 @@ class AuthorityStore(Store):
 
     @property
     def state_number(self) -> int:
-        """Number of the state that is on the disk, 0 without one; ask at the begin of :meth:`together`."""
+        """Number of the state that is on the disk, 0 without one; ask at the start of :meth:`together`."""
         return self._newest.get(_STATE, 0)
 
     def state(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Files of one owner: private ones, written whole or not at all, a store's own, and errors of its disk."""
+"""Private files, written whole or not at all; and a store's lock, long contents and errors of its disk."""
 
 from __future__ import annotations
 

@@ -289,8 +289,10 @@ class ServedSession:
         """Revoke in this session the clients that the operator has revoked, before a list is answered."""
         if not self.facts.registered_clients_only:
             return
-        self._steps.load()
         gone = self._registry.revoked() - self._dropped
+        if not gone:
+            return
+        self._steps.load()
         named = {client: name for client, name in self._steps.enrolled_names.items() if name in gone}
         if named:
             self._steps.revoke(*named)

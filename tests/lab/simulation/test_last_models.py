@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.lab.simulation.method_run import ClientModels, measured_clients
+from shieldfl.lab.simulation.results import has_own_figures
 from shieldfl.learning.local_update import StartingPoint
 
 QUICK = {"clients": 4, "rounds": 1, "local_epochs": 1, "model": "linear"}
@@ -100,6 +102,14 @@ def test_own_models_of_some_clients_are_measured_and_the_result_says_so():
     assert shielded.last.personalised_accuracy == pytest.approx(np.mean([accuracy_of(one) for one in states]))
     said = "personalised figures are means over 2 of the 4 clients, which the seed has drawn"
     assert [said in method.notes for method in (plain, shielded)] == [False, True]
+
+
+def test_a_mean_of_equal_figures_is_no_figure_of_clients():
+    result = sf.run("digits", "fedavg", **QUICK).runs[0].methods[0].last
+    assert not has_own_figures([], "accuracy")
+    for figure, differs in ((np.nextafter(result.accuracy, 1.0), False), (result.accuracy + 1e-6, True)):
+        assert has_own_figures([result, replace(result, personalised_accuracy=figure)], "accuracy") is differs
+    assert not has_own_figures([result], "a metric that is none")
 
 
 def test_all_clients_are_measured_up_to_a_hundred_and_then_few():

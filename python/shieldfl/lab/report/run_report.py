@@ -43,7 +43,14 @@ from shieldfl.lab.report.run_summary import (
     rounds_csv,
     summary_csv,
 )
-from shieldfl.lab.simulation.results import STAGES, ZONES, MethodResult, RunResult, compare_timings
+from shieldfl.lab.simulation.results import (
+    STAGES,
+    ZONES,
+    MethodResult,
+    RunResult,
+    compare_timings,
+    has_own_figures,
+)
 from shieldfl.quantities import metric_text, seconds_text, share_text
 
 _MOST_TOGETHER = 4
@@ -108,13 +115,7 @@ def _lines(method: MethodResult, name: str, number: int) -> list[Line]:
     together = number % len(LINE_COLOURS)
     label = f"{method.method}  {metric_text(own[-1], name)}"
     line = Line(label, rounds, own, LINE_COLOURS[together])
-    # A mean of equal numbers may differ from them in its last digits.
-    near = 1e-9 * max(map(abs, own))
-    same = (
-        abs(one - two) <= near or math.isnan(one) >= math.isnan(two) > 0
-        for one, two in zip(own, of_clients, strict=True)
-    )
-    if all(same):
+    if not has_own_figures(method.rounds, name):
         return [line]
     label = f"{method.method}, personalised  {metric_text(of_clients[-1], name)}"
     return [line, Line(label, rounds, of_clients, line.colour, dashed=True)]

@@ -26,7 +26,7 @@ from shieldfl.lab.simulation.federation import (
     torch_threads,
     training_device,
 )
-from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging_window
+from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging_window, has_own_figures
 from shieldfl.lab.simulation.written_run import KeptMethod
 from shieldfl.learning.local_trainer import EVALUATION_BATCH, LocalTrainer, Objective, correct_by_class
 from shieldfl.learning.local_update import StartingPoint
@@ -260,11 +260,6 @@ def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
     }
 
 
-def _has_own_figures(record: RoundRecord) -> bool:
-    both = (record.accuracy, record.metrics), (record.personalised_accuracy, record.personalised_metrics)
-    return repr(both[0]) != repr(both[1])
-
-
 _CHANGED_NOTHING = "rounds changed nothing: every client has the model that it had before"
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
 
@@ -431,7 +426,8 @@ class MethodRun:
         further = [] if spent.reason is None else [spent.reason]
         if reading.if_participation_hidden is not None and spent.if_participation_hidden < spent.epsilon:
             further.append(reading.if_participation_hidden)
-        if len(self._measured) < self._config.clients and any(map(_has_own_figures, self.records)):
+        some = len(self._measured) < self._config.clients
+        if some and any(has_own_figures(self.records, name) for name in self._objective.names):
             further.append(
                 f"personalised figures are means over {len(self._measured)} of the {self._config.clients} "
                 "clients, which the seed has drawn"

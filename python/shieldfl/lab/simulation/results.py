@@ -38,7 +38,7 @@ class RoundRecord:
     It is a mean over the clients if clusters have their own models or buffers stay with the clients.
     """
     personalised_accuracy: float
-    """Mean accuracy of all clients' merged models on the test set, in [0, 1].
+    """Mean accuracy of the measured clients' merged models on the test set, in [0, 1].
 
     It equals ``accuracy`` without personalisation.
     """
@@ -94,6 +94,17 @@ class RoundRecord:
     @property
     def protection_seconds(self) -> float:
         return self.seconds - self.stage_seconds.get("train", 0.0)
+
+
+def has_own_figures(rounds: Sequence[RoundRecord], name: str) -> bool:
+    """Return whether, in any round, the mean over clients' own models is not the global model's figure."""
+    of_all = [record.measured(name) for record in rounds]
+    # A mean of equal numbers may differ from them in its last digits.
+    near = 1e-9 * max(map(abs, of_all), default=0.0)
+    return not all(
+        abs(one - two) <= near or math.isnan(one) >= math.isnan(two) > 0
+        for one, two in zip(of_all, (record.measured_by_clients(name) for record in rounds), strict=True)
+    )
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from shieldfl.settings import Delta, NotNegative, Positive, Share, TrainingSetti
 from shieldfl.stateful import refuse_unless
 
 _LEAST_DISCRETE_MULTIPLIER = 2.0**-29
-"""Smallest multiplier of discrete noise: the clipping norm is at most 2^50 steps of the grid by it."""
+"""Smallest multiplier of discrete noise. Below it the clipping norm has more than the core's 2^50 steps."""
 
 _Threshold = Annotated[float, Meta(le=1.0)]
 
@@ -205,7 +205,7 @@ class SelectiveShieldClient(TrainingClient):
             self._keep_own_values()
 
     def _keep_own_values(self) -> None:
-        """Keep what stays the client's own, whether or not the round comes to its end."""
+        """Keep what stays the client's own, whether or not the round ends."""
         self._own_values = self._personalised.gather(self.update.parameters)
         if self._keeps_buffers:
             self._buffers = self.update.buffers
