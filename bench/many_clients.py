@@ -3,6 +3,7 @@
 python bench/many_clients.py                              # fedavg and full-he, 1,000 clients, a tenth in each round
 python bench/many_clients.py --threads 2                  # with two clients training at a time
 python bench/many_clients.py --against ../other-checkout  # the same by turns with another checkout's package
+python bench/many_clients.py --methods fedavg,sense-crypt/kahe  # another scheme than the method's default
 python bench/many_clients.py --methods fedavg,pfl,flower  # beside other simulators, where they are installed
 
 Every run is a process of its own; figures are medians of several, taken by turns. Seconds are those of ``sf.run``:

@@ -44,8 +44,11 @@ def simulation(method: str) -> Callable[..., str]:
 
     importlib.import_module("shieldfl.lab.simulation.runner")
 
+    name, _, encryption = method.partition("/")
+    own = {name: {"encryption": encryption}} if encryption else {}
+
     def run(dataset: str, model: str, **settings: Any) -> str:
-        last = sf.run(dataset, method, model=model, **settings).records()[-1]
+        last = sf.run(dataset, name, model=model, settings=own, **settings).records()[-1]
         return f"accuracy {last['accuracy']!r}, loss {last['loss']!r}"
 
     return run

@@ -213,7 +213,7 @@ class Mask:
         return Mask(~self.bits)
 
     def __eq__(self, other: object) -> bool:
-        return self.bits == other.bits if isinstance(other, Mask) else NotImplemented
+        return self is other or (self.bits == other.bits if isinstance(other, Mask) else NotImplemented)
 
     def __hash__(self) -> int:
         return hash((self.size, self.count))

@@ -23,6 +23,7 @@ _COUNT = struct.Struct("<4sH")
 _LENGTHS = struct.Struct("<BQ")
 _MOST_PARTS = 2**16 - 1
 _LONGEST_NAME = 2**8 - 1
+_NUMBER_BYTES = 8
 
 
 class Message(dict[str, Part]):
@@ -121,12 +122,15 @@ class Message(dict[str, Part]):
 
     def number(self, name: str) -> int:
         """Read a part as one unsigned 64-bit number. Raises WireFormatError."""
-        return int(self.vector(name, np.uint64, 1)[0])
+        part = self[name]
+        if len(part) != _NUMBER_BYTES:
+            raise WireFormatError(f"part {name!r} has {len(part)} bytes, expected {_NUMBER_BYTES}")
+        return int.from_bytes(part, "little")
 
     @staticmethod
     def from_number(value: int) -> bytes:
         """Encode one unsigned 64-bit number as a part. Raises ParameterError for any other value."""
-        return as_unsigned(value, "a message's number").to_bytes(8, "little")
+        return as_unsigned(value, "a message's number").to_bytes(_NUMBER_BYTES, "little")
 
 
 def piece_of_each(joined: Part, authorities: int) -> list[Part]:

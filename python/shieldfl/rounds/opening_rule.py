@@ -450,8 +450,9 @@ class ClientOpening:
                 self.keys.take(purpose, message[ANSWER], bound())
                 answer = self.opener.answer(name, result, self.role, self.keys)
                 after, remarks = self.opener.standing(), self.role.remarks_after(told)
-                asked, seconds = self.keys.newest_request, time.perf_counter() - start
-                opened = _Opened(message, self.keys, before, result, answer, asked, after, remarks, seconds)
+                follows = next_history(self._history, self.keys.newest_request)
+                seconds = time.perf_counter() - start
+                opened = _Opened(message, self.keys, before, result, answer, follows, after, remarks, seconds)
                 self.together.keep(self._history, opened)
         except BaseException as error:
             self.keys.go_back(begun)
@@ -466,7 +467,7 @@ class ClientOpening:
             text = f"round {number}: the sum of phase {name!r} cannot be used, and the model stays: {error}"
             self.role.note(Note(text))
             return None
-        self._history = next_history(self._history, opened.request)
+        self._history = opened.history
         return opened.answer
 
     def _answered_request(
@@ -518,7 +519,8 @@ class _Opened:
     result: Message
     """The phase's result, which the opener answered."""
     answer: Message
-    request: bytes
+    history: bytes
+    """History of a client that has opened it."""
     after: Mapping[str, Any]
     remarks: tuple[Note, ...]
     seconds: float

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.array_view import FloatVector
+from shieldfl.array_view import FloatVector, address_of
 from shieldfl.authority.message import Message
 from shieldfl.errors import ConvergenceError, ParameterError, RangeError
 from shieldfl.learning.local_trainer import LocalTrainer, Objective, training_seed
@@ -37,7 +38,7 @@ from shieldfl.models.model_layout import ParameterLayout
 from shieldfl.rounds.driver import RoundDriver, RoundTraffic
 from shieldfl.rounds.method import EmbeddedRoles, Method
 from shieldfl.rounds.opening_rule import OpenedTogether
-from shieldfl.rounds.plan import GlobalModel
+from shieldfl.rounds.plan import OPENED, GlobalModel
 from shieldfl.rounds.reports import Account
 
 __all__ = ["EmbeddedFederation"]
@@ -165,10 +166,15 @@ class ClientTraining:
     ) -> None:
         self._trainers = trainers
         self._tell = tell
-        self._count = processes
+        self.processes = processes
         self._pool: ProcessPoolExecutor | None = None
         self._vectors: list[list[FloatVector]] = []
-        """For each place, the start's parameters and buffers, and the result's, with scores."""
+        """For each place, the start's parameters and buffers, and the result's, with scores.
+
+        The last place has the start that several clients have, and no result.
+        """
+        self._common: StartingPoint | None = None
+        """The start in the last place."""
         self._free: list[int] = []
         self._running: dict[int, tuple[int, Future[tuple[Trained, set[str]]]]] = {}
         """Place and future result of each training under way, by client number, the oldest first."""
@@ -179,7 +185,7 @@ class ClientTraining:
 
         Raises ParameterError, as waits do, for a process that cannot be begun, or that has ended by itself.
         """
-        if self._count == 1:
+        if self.processes == 1:
             self._tell(_train(self._trainers[client], client, start, seed))
             return
         pool = self._pool or self._copied(start)
@@ -188,7 +194,7 @@ class ClientTraining:
         if not self._free:
             self._take(next(iter(self._running)))
         place = self._free.pop()
-        self._vectors[place][0][:], self._vectors[place][1][:] = start.parameters, start.buffers
+        start_place = self._placed(start, place)
         rest = replace(start, parameters=_SENT_APART, buffers=_SENT_APART)
         try:
             # Copies, which the first call begins, inherit the mask: Ctrl-C is the first process's to handle.
@@ -196,7 +202,7 @@ class ClientTraining:
             with warnings.catch_warnings():
                 # Other threads hold no lock that training takes: the core's begin anew.
                 warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
-                future = pool.submit(_train_in_copy, client, seed, place, rest)
+                future = pool.submit(_train_in_copy, client, seed, start_place, place, rest)
         except (OSError, BrokenProcessPool) as error:
             self.close()
             raise _ended_by_itself() from error
@@ -204,17 +210,28 @@ class ClientTraining:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         self._running[client] = place, future
 
+    def _placed(self, start: StartingPoint, place: int) -> int:
+        """Write a start where copies read it, once if it is that of many clients; return the place."""
+        if not _are_the_same(start, self._common):
+            if self._running:
+                self._vectors[place][0][:], self._vectors[place][1][:] = start.parameters, start.buffers
+                return place
+            self._common = start
+            self._vectors[-1][0][:], self._vectors[-1][1][:] = start.parameters, start.buffers
+        return len(self._vectors) - 1
+
     def _copied(self, first: StartingPoint) -> ProcessPoolExecutor:
         parameters, buffers = first.parameters.size, first.buffers.size
         width = 3 * parameters + 2 * buffers
         count = max(1, min(len(self._trainers), _MOST_BYTES // (4 * width + 1), _MOST_TRAININGS))
         # Not in a file: nothing is left behind, and pages take memory only once they are written to.
-        memory = np.frombuffer(mmap.mmap(-1, max(1, 4 * count * width)), np.float32, count * width)
+        rows = count + 1
+        memory = np.frombuffer(mmap.mmap(-1, max(1, 4 * rows * width)), np.float32, rows * width)
         ends = np.cumsum([parameters, buffers, parameters, buffers])
-        self._vectors = [np.split(row, ends) for row in memory.reshape(count, width)]
+        self._vectors = [np.split(row, ends) for row in memory.reshape(rows, width)]
         self._free = list(range(count))
         self._pool = ProcessPoolExecutor(
-            min(self._count, count), get_context("fork"), _begin_copy, (self._trainers, self._vectors)
+            min(self.processes, count), get_context("fork"), _begin_copy, (self._trainers, self._vectors)
         )
         return self._pool
 
@@ -240,7 +257,7 @@ class ClientTraining:
             self._pool.shutdown()
             for process in processes:
                 process.join()
-        self._pool, self._vectors, self._running = None, [], {}
+        self._pool, self._vectors, self._running, self._common = None, [], {}, None
 
     def _take(self, client: int) -> None:
         began, (place, future) = time.perf_counter(), self._running.pop(client)
@@ -258,6 +275,19 @@ class ClientTraining:
             scores = None if update.scores is None else scored
             update = replace(update, parameters=parameters, buffers=buffers, scores=scores)
         self._tell(trained._replace(outcome=update))
+
+
+def _are_the_same(one: StartingPoint, other: StartingPoint | None) -> bool:
+    """Say whether two starts have the same vectors in memory that never changes."""
+    if other is None:
+        return False
+    pairs = ((one.parameters, other.parameters), (one.buffers, other.buffers))
+    return all(
+        not (first.size or second.size)
+        or not (first.flags.writeable or second.flags.writeable)
+        and (address_of(first), first.size) == (address_of(second), second.size)
+        for first, second in pairs
+    )
 
 
 def _ended_by_itself() -> ParameterError:
@@ -287,9 +317,12 @@ def end_with_parent() -> None:
     os._exit(1)
 
 
-def _train_in_copy(client: int, seed: int, place: int, start: StartingPoint) -> tuple[Trained, set[str]]:
+def _train_in_copy(
+    client: int, seed: int, start_place: int, place: int, start: StartingPoint
+) -> tuple[Trained, set[str]]:
     ((trainers, vectors),) = _IN_COPY
-    parameters, buffers, *results = vectors[place]
+    parameters, buffers, *_ = vectors[start_place]
+    _, _, *results = vectors[place]
     start = replace(start, parameters=parameters, buffers=buffers)
     trained = _train(trainers[client], client, start, seed)
     if isinstance(update := trained.outcome, LocalUpdate):
@@ -478,23 +511,45 @@ class EmbeddedFederation(EmbeddedRoles):
     def step(
         self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
     ) -> Iterator[tuple[int, bytes | RangeError]]:
-        for index in clients:
-            self._training.wait_for(index)
-            if index in self._refused:
-                yield index, self._refused.pop(index)
+        for index, message in self._made(clients, phase, message_of):
+            self._charge("open")
+            if isinstance(message, RangeError):
+                yield index, message
                 continue
-            found: bytes | RangeError
-            try:
-                with nullcontext() if self._layout is None else self._layout.naming_tensors():
-                    message = self.clients[index].step(
-                        phase, None if message_of is None else message_of(index)
-                    )
-                self._charge("open")
-                with self.account.clock.stage("upload"):
-                    found = message.to_bytes()
-            except RangeError as error:
-                found = error
-            yield index, found
+            with self.account.clock.stage("upload"):
+                sent = message.to_bytes()
+            yield index, sent
+
+    def _made(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, Message | RangeError]]:
+        """Yield each client's message: several encrypt theirs at a time, where several train at a time."""
+        at_once = self._training.processes if self.method.purposes else 1
+        if at_once == 1 or phase == OPENED:  # what clients open together they open one after another
+            for index in clients:
+                self._training.wait_for(index)
+                yield index, self._make(index, phase, None if message_of is None else message_of(index))
+            return
+        made: deque[tuple[int, Future[Message | RangeError]]] = deque()
+        with ThreadPoolExecutor(at_once) as pool:
+            for index in clients:
+                self._training.wait_for(index)
+                answer = None if message_of is None else message_of(index)
+                made.append((index, pool.submit(self._make, index, phase, answer)))
+                if len(made) > at_once:
+                    first, future = made.popleft()
+                    yield first, future.result()
+            for first, future in made:
+                yield first, future.result()
+
+    def _make(self, index: int, phase: str, answer: Message | None) -> Message | RangeError:
+        if index in self._refused:
+            return self._refused.pop(index)
+        try:
+            with nullcontext() if self._layout is None else self._layout.naming_tensors():
+                return self.clients[index].step(phase, answer)
+        except RangeError as error:
+            return error
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
         stage = "open" if self.method.clients_open else "merge"

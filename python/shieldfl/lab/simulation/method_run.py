@@ -337,7 +337,8 @@ class MethodRun:
             self._trainers,
             config.seed,
             weights=weights,
-            threads=config.threads,
+            # Where several clients encrypt at a time, each has a core of its own.
+            threads=1 if processes > 1 else config.threads,
             # Not secret: anybody who knows the seed can repeat the run.
             shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
             layout=update_layout(model),
