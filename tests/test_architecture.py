@@ -99,7 +99,7 @@ PYTHON_LAYERS = {
     | {"", "authority", "authority_service", "encryption", "flower", "lab", "learning", "methods", "privacy"}
     | {"quantities", "rounds", "settings"},
     "_aliases": set(),
-    "__init__": GROUND | {"_aliases", "authority", "encryption", "lab", "rounds"},
+    "__init__": GROUND | {"_aliases", "authority", "encryption", "lab", "methods", "rounds"},
     "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.

@@ -6,6 +6,7 @@
 #include "bindings/released_interpreter.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
+#include "noise/levels.h"
 #include "noise/noise_share.h"
 #include "noise/noise_table.h"
 #include "noise/rotation.h"
@@ -82,6 +83,18 @@ void bind_noise(py::module_& module) {
              py::arg("factor"), py::arg("threads") = 0);
   module.def("rotate", &rotate<double>, py::arg("values").noconvert(), py::arg("seed"), py::arg("inverse"),
              py::arg("factor"), py::arg("threads") = 0);
+  module.def(
+      "rotate_to_levels",
+      [](const Array<float>& update, Array<float>& levels, const py::bytes& seed_bytes, double steps_per_unit,
+         std::int32_t least, std::int32_t most, std::size_t threads) {
+        const Seed seed = public_seed(seed_bytes);
+        const auto in = view(update);
+        const auto out = mutable_view(levels);
+        const ReleasedInterpreter release;
+        return noise::rotate_to_levels(in, out, {steps_per_unit, least, most}, seed, threads);
+      },
+      py::arg("update").noconvert(), py::arg("levels").noconvert(), py::arg("seed"),
+      py::arg("steps_per_unit"), py::arg("least"), py::arg("most"), py::arg("threads") = 0);
   py::class_<noise::NoiseTable, std::shared_ptr<noise::NoiseTable>>(module, "NoiseTable")
       .def(py::init([](const Array<std::uint64_t>& high, const Array<std::uint64_t>& low,
                        const Array<std::uint32_t>& others) {

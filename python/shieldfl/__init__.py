@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from shieldfl.lab.simulation.compared_runs import ComparedRuns
     from shieldfl.lab.simulation.runner import run
     from shieldfl.lab.simulation.task import Task
+    from shieldfl.methods.compression import Compression
     from shieldfl.rounds.encrypted_mean import encrypted_mean
 
 __all__ = [
     "ArrayTypeError",
     "CapacityError",
     "ComparedRuns",
+    "Compression",
     "ConvergenceError",
     "DataError",
     "DuplicateFrameError",
@@ -73,6 +75,7 @@ _LOADED_LATE = {
     "KeyAuthority": "shieldfl.authority.key_authority",
     "encrypted_mean": "shieldfl.rounds.encrypted_mean",
     "ComparedRuns": "shieldfl.lab.simulation.compared_runs",
+    "Compression": "shieldfl.methods.compression",
     "Task": "shieldfl.lab.simulation.task",
     "run": "shieldfl.lab.simulation.runner",
 }

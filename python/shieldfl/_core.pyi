@@ -38,6 +38,15 @@ def clip_and_add_discrete_gaussian_vartime(
 def rotate(
     values: NDArray[_Real], seed: bytes, inverse: bool, factor: float, threads: int = 0
 ) -> NDArray[_Real]: ...
+def rotate_to_levels(
+    update: NDArray[np.float32],
+    levels: NDArray[np.float32],
+    seed: bytes,
+    steps_per_unit: float,
+    least: int,
+    most: int,
+    threads: int = 0,
+) -> float: ...
 
 class NoiseTable:
     def __init__(

@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = 250
 """Number of samples that a model is measured on at a time."""
 
 _LEAST_TRACED_RATE = 1e-3

@@ -42,8 +42,8 @@ from shieldfl.methods.masked_average.method import (
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
-    Reader,
 )
+from shieldfl.methods.masked_average.opening import Reader
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.rounds.method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan, Phase, RoleContext

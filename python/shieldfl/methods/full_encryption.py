@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
+from shieldfl.methods.compression import CompressionOption
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
 from shieldfl.methods.fedavg import DpFedAvgSettings
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.noised_sums import (
+    OF_FIXED_POINT,
     OF_NOISY_SUMS,
     AskedNoise,
     Colluders,
@@ -42,12 +44,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FullEncryptionSettings(SumNoiseOption):
-    """How updates are encrypted, and whether their sums have noise: the bits of a value follow from that."""
+class FullEncryptionSettings(SumNoiseOption, CompressionOption):
+    """How updates are encrypted, and whether they are compressed or their sums have noise.
+
+    The bits of a value follow from either. Raises ParameterError for both.
+    """
 
     encryption: Encryption = DEFAULT_ENCRYPTION
     key_bits: PaillierBits = DEFAULT_KEY_BITS
     delta: SumDelta = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compressed_bits is not None and self.asked_noise is not None:
+            raise ParameterError(
+                "updates are compressed, or their sums have noise: set compressed_bits or noise"
+            )
+
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Names of settings that decide nothing beside the others."""
+        if self.compressed_bits is None:
+            return super().without_effect | self.of_compression
+        return self.of_noise_alone | OF_FIXED_POINT
 
 
 _OF_ADAPTIVE_CLIPPING = frozenset({"clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise"})
@@ -254,11 +273,6 @@ class DdpFedAvg(MaskedAverage):
     def reading_with(cls, settings: DdpFedAvgSettings) -> PrivacyReading:
         """Return how to read the figures: if clients are counted, more is zeroed out."""
         return OF_NOISY_SUMS if settings.clipping == "fixed" else _OF_COUNTED_SUMS
-
-    @property
-    def positions(self) -> int:
-        """The number of values in a sent update: one more than the model's if clients are counted."""
-        return self.plan.update_size + (self.clip_rule is not None)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         stated = super().settings(weights)

@@ -11,7 +11,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from shieldfl.array_view import FloatVector
-from shieldfl.errors import ParameterError
+from shieldfl.authority.message import Message
+from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
@@ -56,7 +57,7 @@ Colluders = Annotated[
         "these. A client that inspects a sum on its own counts as one."
     ),
 ]
-_OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"})
+OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"})
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,24 @@ class SumNoiseOption(FixedPoint):
     @property
     def without_effect(self) -> frozenset[str]:
         """Names of settings that decide nothing beside the others: bits of a value follow from the noise."""
-        return self.of_noise_alone if self.asked_noise is None else _OF_FIXED_POINT
+        return self.of_noise_alone if self.asked_noise is None else OF_FIXED_POINT
 
     def with_multiplier(self, multiplier: float) -> Self:
         return replace(self, sum_noise_multiplier=multiplier, sum_target_epsilon=None)
+
+
+NORM_EXPONENT = "clip exponent"
+"""Name of a model's message part with a norm's exponent, a signed 64-bit number: see :class:`MovingNorm`."""
+
+
+def read_exponent(model: Message) -> int:
+    """Return the exponent of a round's norm. Raises WireFormatError for one out of range."""
+    exponent = int(model.vector(NORM_EXPONENT, np.int64, 1)[0])
+    if abs(exponent) > draws.MOST_EXPONENT:
+        raise WireFormatError(
+            "the round's norm is not within 2^-16 and 2^16 of the first: nothing is trained or sent"
+        )
+    return exponent
 
 
 def share_of(

@@ -155,13 +155,10 @@ _LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
-class ClipRule:
-    """How the clipping norm moves from that of the first round to that of each later one."""
+class MovingNorm:
+    """A norm that moves from that of the first round, above 0, by an exponent: the same for everybody."""
 
     first_norm: float
-    """C_0, above 0. ``quantile`` is gamma, the share of clients to be within C, and ``learning_rate`` eta."""
-    quantile: float
-    learning_rate: float
 
     def norm_at(self, exponent: int) -> float:
         octaves, part = divmod(exponent, STEPS_PER_OCTAVE)
@@ -172,12 +169,24 @@ class ClipRule:
                 factor *= root
         return math.ldexp(self.first_norm * factor, octaves)
 
+    def raised(self, exponent: int, octaves: float) -> int:
+        """Return the exponent of a norm that is so many octaves higher, or lower if that is below 0."""
+        higher = round(min(max(octaves * STEPS_PER_OCTAVE, -2.0 * MOST_EXPONENT), 2.0 * MOST_EXPONENT))
+        return min(max(exponent + higher, -MOST_EXPONENT), MOST_EXPONENT)
+
+
+@dataclass(frozen=True)
+class ClipRule(MovingNorm):
+    """How the clipping norm moves from that of the first round to that of each later one."""
+
+    quantile: float
+    """gamma, the share of clients to be within C; ``first_norm`` is C_0, and ``learning_rate`` eta."""
+    learning_rate: float
+
     def moved(self, exponent: int, share_within: float) -> int:
         """Return the exponent after a round, from the share of its clients that were within C by its sum."""
         share = min(max(share_within, 0.0), 1.0)
-        steps = self.learning_rate * (share - self.quantile) * _LOG2_E * STEPS_PER_OCTAVE
-        lower = round(min(max(steps, -2.0 * MOST_EXPONENT), 2.0 * MOST_EXPONENT))
-        return min(max(exponent - lower, -MOST_EXPONENT), MOST_EXPONENT)
+        return self.raised(exponent, -self.learning_rate * (share - self.quantile) * _LOG2_E)
 
 
 _MOST_NUMERATOR = 2**48

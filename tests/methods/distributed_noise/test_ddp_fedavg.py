@@ -14,7 +14,7 @@ from privacy.seeded_draws import noise_from_seeds
 from reference.distributed_noise import rotated
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.methods.masked_average.method import CLIP_EXPONENT
+from shieldfl.methods.noised_sums import NORM_EXPONENT
 from shieldfl.methods.registry import MethodSettings, make_method
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import OpenedSum
@@ -145,7 +145,7 @@ def adaptive_run(opener="authority", *, rounds=8, changes=EXACT, **others):
 
 
 def exponent(model) -> int:
-    return int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
+    return int(model.vector(NORM_EXPONENT, np.int64, 1)[0])
 
 
 def differences(run):
@@ -274,9 +274,9 @@ def test_a_client_refuses_a_norm_that_no_round_has_before_it_trains(part):
     run = adaptive_run()
     run.run_round()
     first = run.begin_round(2)
-    changed = {name: value for name, value in first.items() if name != CLIP_EXPONENT}
+    changed = {name: value for name, value in first.items() if name != NORM_EXPONENT}
     if part is not None:
-        changed[CLIP_EXPONENT] = part
+        changed[NORM_EXPONENT] = part
     client = run.clients[1]
     before = client._clip_exponent
     with pytest.raises(WireFormatError):

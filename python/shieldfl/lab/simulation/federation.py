@@ -20,6 +20,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing import current_process, get_context, parent_process
 from typing import NamedTuple
 
@@ -212,7 +213,10 @@ class ClientTraining:
 
     def _placed(self, start: StartingPoint, place: int) -> int:
         """Write a start where copies read it, once if it is that of many clients; return the place."""
-        if not _are_the_same(start, self._common):
+        held = self._common
+        if held is None or not (
+            _are_the_same(start.parameters, held.parameters) and _are_the_same(start.buffers, held.buffers)
+        ):
             if self._running:
                 self._vectors[place][0][:], self._vectors[place][1][:] = start.parameters, start.buffers
                 return place
@@ -277,17 +281,11 @@ class ClientTraining:
         self._tell(trained._replace(outcome=update))
 
 
-def _are_the_same(one: StartingPoint, other: StartingPoint | None) -> bool:
-    """Say whether two starts have the same vectors in memory that never changes."""
-    if other is None:
-        return False
-    pairs = ((one.parameters, other.parameters), (one.buffers, other.buffers))
-    return all(
-        not (first.size or second.size)
-        or not (first.flags.writeable or second.flags.writeable)
-        and (address_of(first), first.size) == (address_of(second), second.size)
-        for first, second in pairs
-    )
+def _are_the_same(one: FloatVector, other: FloatVector) -> bool:
+    """Say whether two vectors are in one place of memory that never changes, or are both empty."""
+    if one.flags.writeable or other.flags.writeable:
+        return not (one.size or other.size)
+    return one.size == other.size and (not one.size or address_of(one) == address_of(other))
 
 
 def _ended_by_itself() -> ParameterError:
@@ -511,45 +509,39 @@ class EmbeddedFederation(EmbeddedRoles):
     def step(
         self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
     ) -> Iterator[tuple[int, bytes | RangeError]]:
-        for index, message in self._made(clients, phase, message_of):
-            self._charge("open")
-            if isinstance(message, RangeError):
-                yield index, message
+        for index, make in self._steps(clients, phase, message_of):
+            if index in self._refused:
+                yield index, self._refused.pop(index)
                 continue
-            with self.account.clock.stage("upload"):
-                sent = message.to_bytes()
-            yield index, sent
+            found: bytes | RangeError
+            try:
+                with nullcontext() if self._layout is None else self._layout.naming_tensors():
+                    message = make()
+                self._charge("open")
+                with self.account.clock.stage("upload"):
+                    found = message.to_bytes()
+            except RangeError as error:
+                found = error
+            yield index, found
 
-    def _made(
+    def _steps(
         self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
-    ) -> Iterator[tuple[int, Message | RangeError]]:
-        """Yield each client's message: several encrypt theirs at a time, where several train at a time."""
+    ) -> Iterator[tuple[int, Callable[[], Message]]]:
+        """Yield what gives each client's message: several encrypt at a time, where several train so."""
         at_once = self._training.processes if self.method.purposes else 1
-        if at_once == 1 or phase == OPENED:  # what clients open together they open one after another
-            for index in clients:
-                self._training.wait_for(index)
-                yield index, self._make(index, phase, None if message_of is None else message_of(index))
-            return
-        made: deque[tuple[int, Future[Message | RangeError]]] = deque()
+        if phase == OPENED:  # what clients open together they open one after another
+            at_once = 1
+        made: deque[tuple[int, Callable[[], Message]]] = deque()
         with ThreadPoolExecutor(at_once) as pool:
             for index in clients:
                 self._training.wait_for(index)
                 answer = None if message_of is None else message_of(index)
-                made.append((index, pool.submit(self._make, index, phase, answer)))
-                if len(made) > at_once:
-                    first, future = made.popleft()
-                    yield first, future.result()
-            for first, future in made:
-                yield first, future.result()
-
-    def _make(self, index: int, phase: str, answer: Message | None) -> Message | RangeError:
-        if index in self._refused:
-            return self._refused.pop(index)
-        try:
-            with nullcontext() if self._layout is None else self._layout.naming_tensors():
-                return self.clients[index].step(phase, answer)
-        except RangeError as error:
-            return error
+                step = partial(self.clients[index].step, phase, answer)
+                in_parallel = at_once > 1 and index not in self._refused
+                made.append((index, pool.submit(step).result if in_parallel else step))
+                if len(made) > at_once or at_once == 1:
+                    yield made.popleft()
+            yield from made
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
         stage = "open" if self.method.clients_open else "merge"

@@ -498,7 +498,7 @@ class DictPflClient(MaskedAverageClient):
         return joined(values, self.update.buffers - self.start.buffers)
 
     @property
-    def _noised(self) -> Mask:
+    def _summed(self) -> Mask:
         return self._active
 
     def _shares_in(self, sent: DoubleVector) -> DoubleVector:

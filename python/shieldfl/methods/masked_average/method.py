@@ -19,12 +19,16 @@ from shieldfl.encryption.registry import (
     scheme_named,
     scheme_of,
 )
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.learning.local_update import DoubleVector, StartingPoint
 from shieldfl.masks import Mask
+from shieldfl.methods.compression import (
+    CompressedUpdates,
+    Compression,
+    CompressionOption,
+)
 from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds
 from shieldfl.methods.encrypted_update import (
-    SCORES,
     UPDATE,
     AgreedShare,
     MixedSum,
@@ -32,35 +36,31 @@ from shieldfl.methods.encrypted_update import (
     MixedUpload,
     added_total,
     in_buffer_range,
-    opened_mean,
     read_agreed_positions,
     stated_weight,
+    with_parameters_alone,
 )
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
+from shieldfl.methods.masked_average.opening import MaskedAverageRule, Reader
 from shieldfl.methods.noised_sums import (
     OF_NOISY_SUMS,
     AskedNoise,
     mean_of_shares,
-    opened_shares,
+    read_exponent,
     share_of,
 )
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoiseShareUpload, PrivacyReading
-from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
+from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule, MovingNorm
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.opening_rule import OpeningRule, RoundSums, newest_answer
+from shieldfl.rounds.opening_rule import newest_answer
 from shieldfl.rounds.plan import FederationPlan, GlobalModel, Phase, RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
-
-Reader = Callable[[DoubleVector], DoubleVector]
-"""Turns the opened sums of a total into a mean update."""
-CLIP_EXPONENT = "clip exponent"
-"""Name of a model's message part with the clip exponent, a signed 64-bit number: see :class:`ClipRule`."""
 
 
 def _check_zone(role: Any) -> int:
@@ -207,6 +207,7 @@ class MaskedAverageClient(DpSgdClient):
         "zone": Mask | None,
         "_agreed": Mask | None,
         "_clip_exponent": int,
+        "_compressed": CompressedUpdates | None,
     }
     method: MaskedAverage
 
@@ -220,6 +221,8 @@ class MaskedAverageClient(DpSgdClient):
         self.zone = method.zone
         self._agreed: Mask | None = None
         self._clip_exponent = 0
+        of = method.compression
+        self._compressed = None if of is None else CompressedUpdates(of, index)
         self._sent_buffers = self._buffer_count if method.shares_buffers else 0
         self._upload: MixedUpload | None = None
         self.tell_vector: Callable[[NDArray[Any]], None] | None = None
@@ -229,19 +232,17 @@ class MaskedAverageClient(DpSgdClient):
         _check_zone(self)
         refuse_unless(self._agreed is None or self._agreed == self._read_zone(self._agreed.to_bytes()))
         refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
+        refuse_unless((self._compressed is None) == (self.method.compression is None))
+        if self._compressed is not None:
+            self._compressed.check_size(self._summed.count)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         method, exponent = self.method, 0
         # Looked at before anything changes: a round that is refused leaves the one that runs its zone and
         # norm.
         zone = self._read_zone(model["zone"]) if "zone" in model else None
-        if method.clip_rule is not None:
-            exponent = int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
-            if abs(exponent) > MOST_EXPONENT:
-                raise WireFormatError(
-                    "the round's clipping norm is not within 2^-16 and 2^16 of the first: nothing is trained "
-                    "or sent"
-                )
+        if method.moving_norm is not None:
+            exponent = read_exponent(model)
         start = super()._begin_round(round_number, participants, model)
         self._clip_exponent = exponent
         if zone is not None or method.share is not None:
@@ -278,6 +279,8 @@ class MaskedAverageClient(DpSgdClient):
             self.zone = zone
             if method.share is not None and method.share.needs_mask(self.round):
                 self._agreed = zone  # for the whole run, once an update was encrypted by it
+            if self._compressed is not None:
+                self._compressed.sent()
             return Message(self._upload.parts(vector, ciphertexts, zone))
 
     def _speak(self) -> Message:
@@ -320,14 +323,23 @@ class MaskedAverageClient(DpSgdClient):
     def _vector(self, answer: Message | None) -> FloatVector | DoubleVector:
         """Return the vector to average (N,), by what the phase before decided; with noise, whole numbers."""
         noise, difference = self.method.noise_in(self.round), self._difference()
+        if self._compressed is not None:
+            return self._levels(difference, self._compressed)
         if noise is None:
             return difference
         vector = np.zeros(self.method.positions)
-        share, was_clipped = self._share_of(self._noised.gather(difference))
-        self._noised.resized(vector.size).scatter(share, vector)
+        share, was_clipped = self._share_of(self._summed.gather(difference))
+        self._summed.resized(vector.size).scatter(share, vector)
         if self.method.clip_rule is not None:
             within = np.array([-1.0 if was_clipped else 1.0], dtype=np.float32)
             vector[self._size] = share_of(noise, self.context, within, self.round, 1.0, counts=True)[0][0]
+        return vector
+
+    def _levels(self, difference: FloatVector, updates: CompressedUpdates) -> FloatVector:
+        of_round = (self.round, self._clip_exponent, self.context.threads)
+        levels = updates.levels(self._summed.gather(difference), *of_round)
+        vector: FloatVector = np.zeros(self.method.positions, dtype=np.float32)
+        self._summed.resized(self._size + 1, chosen=True).resized(vector.size).scatter(levels, vector)
         return vector
 
     def _state(self, disclosure: Disclosure) -> None:
@@ -344,8 +356,8 @@ class MaskedAverageClient(DpSgdClient):
         return NoiseShareUpload(self.round, self.index, self.method.noise.charge)
 
     @property
-    def _noised(self) -> Mask:
-        """Parameters that have a share of the noise, where there is any."""
+    def _summed(self) -> Mask:
+        """Parameters that are summed as whole numbers, where noise or compression has them so."""
         zone = self.method.zone
         return Mask.full(self._size) if zone is None else zone.resized(self._size)
 
@@ -366,15 +378,21 @@ class MaskedAverageClient(DpSgdClient):
     def in_the_mean(self, vector: FloatVector | DoubleVector) -> DoubleVector:
         """Return its part (P,) of the round's mean, by what it encrypted, as it alone knows it."""
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
+        own = np.zeros(self._size)
+        if (compression := self.method.compression) is not None:
+            levels = np.append(self._summed.gather(sent), float(vector[self._size]))
+            mean, _ = compression.mean(levels, (self.index,), self.round, self._clip_exponent)
+            self._summed.scatter(mean, own)
+            return own
         if noise is None:
             return sent
-        own, steps = np.zeros(self._size), noise.steps_per_unit_at(self._clip_norm)
+        steps = noise.steps_per_unit_at(self._clip_norm)
         share = self._shares_in(sent)
-        self._noised.scatter(mean_of_shares(self.context, share, 1, self.round, steps), own)
+        self._summed.scatter(mean_of_shares(self.context, share, 1, self.round, steps), own)
         return own
 
     def _shares_in(self, sent: DoubleVector) -> DoubleVector:
-        return self._noised.gather(sent)
+        return self._summed.gather(sent)
 
     def _share_of(self, values: FloatVector) -> tuple[DoubleVector, bool]:
         assert self.method.noise is not None
@@ -393,109 +411,6 @@ class MaskedAverageClient(DpSgdClient):
                 noise=self._noise,
             )
         )
-
-
-class MaskedAverageRule(OpeningRule):
-    """The global model moves by the mean; a clipping norm that follows a quantile moves beside it.
-
-    If clients agree on the zone by scores, only the scores' mean is opened, and the zone goes with every
-    model.
-    """
-
-    changes: ClassVar = {
-        "model": GlobalModel,
-        "zone": Mask | None,
-        "_is_replaced": bool,
-        "_clip_exponent": int,
-    }
-
-    def __init__(self, method: MaskedAverage, context: RoleContext, initial: GlobalModel) -> None:
-        super().__init__(context)
-        self._method = method
-        self.zone = self._settled = method.zone
-        self.model = self._initial = initial
-        self._size = context.plan.update_size if method.zone is None else method.zone.size
-        self._is_replaced = False
-        """Whether the model is no longer that of the last answer, since another one replaced it."""
-        self._clip_exponent = 0
-
-    def check_changed(self) -> None:
-        refuse_unless(self.model.is_like(self._initial))
-        refuse_unless(self.zone is None or self.zone.size == self._size)
-        refuse_unless(self._settled is None or self.zone == self._settled)
-        refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
-
-    def first_model(self) -> Message:
-        return self._beside(self._initial, 0)
-
-    def keeps(self, model: Message) -> bool:
-        # A zone that is agreed on comes after the model of the rounds before it.
-        return model == self._beside(self.model, self._clip_exponent, with_zone="zone" in model)
-
-    def _beside(self, model: GlobalModel, exponent: int, *, with_zone: bool = False) -> Message:
-        parts = {**model.to_message()}
-        if self._method.clip_rule is not None:
-            parts[CLIP_EXPONENT] = np.int64(exponent).astype("<i8").tobytes()
-        if with_zone and self.zone is not None:
-            parts["zone"] = self.zone.to_bytes()
-        return Message(parts)
-
-    def next_model(self, newest: Message | None) -> Message:
-        model = super().next_model(newest)
-        return Message({**model, **self.model.to_message()}) if self._is_replaced else model
-
-    def replace_model(self, model: GlobalModel, newest: Message) -> None:
-        """Continue from another model than the last sum led to."""
-        kept = model.kept_in_place_of(self._initial)
-        if newest.keys() != GlobalModel.parts:
-            super().replace_model(model, newest)
-        self.model, self._is_replaced = kept, True
-
-    def purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
-        share = self._method.share
-        return ("update",) if share is None or not share.asks(round_number, model) else ("update", "scores")
-
-    def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
-        method, share = self._method, self._method.share
-        if phase == SCORES.name and share is not None:
-            self.zone = share.opened(self.context, message, sums, self.zone)
-            return Message({"zone": self.zone.to_bytes()})
-        number = message.number("round")
-        learning_rate = self.context.plan.server_learning_rate
-        claim = MixedTotal.read(
-            message, "", self.context.parameters, self._size, number, has_rest=method.sends_rest
-        )
-        zone = self.zone if share is None else share.zone(number, self.zone)
-        if zone is None and share is not None:
-            raise PolicyError("no mask has been agreed on: send the scores first")
-        if zone is not None and claim.positions != zone:
-            raise WireFormatError("the total covers other positions than those that were agreed on")
-        # What came in the clear is looked at before anything is opened.
-        if claim.sums.size:
-            self.model.moved_finite(claim.clear_mean(), learning_rate)
-        noise = method.noise_in(number)
-        if noise is not None:
-            mean = self._opened_shares(noise, claim, sums)
-        elif (read := method.reader(self.context, claim, message)) is not None:
-            mean = read(sums.open(claim.total))
-        else:
-            mean = opened_mean(claim, self.context, sums)
-        self.model = self.model.moved_finite(mean, learning_rate)
-        self._is_replaced = False
-        return self._beside(self.model, self._clip_exponent, with_zone=self._settled is None)
-
-    def _opened_shares(self, noise: SumNoise, claim: MixedTotal, sums: RoundSums) -> DoubleVector:
-        """Return the mean update (P,); move the clipping norm, if it moves, by opened sums alone."""
-        rule, norm = self._method.clip_rule, noise.clip_norm
-        if rule is not None:
-            norm = rule.norm_at(self._clip_exponent)
-        mean, share_within = opened_shares(noise, self.context, claim, sums, norm)
-        if rule is not None:
-            self._clip_exponent = rule.moved(self._clip_exponent, share_within)
-            led_to = rule.norm_at(self._clip_exponent)
-            text = f"the clipping norm that the sum of round {claim.total.round} leads to is {led_to:.4g}"
-            sums.note(text, "clipping norm")
-        return mean
 
 
 class MaskedAverage(Method):
@@ -530,6 +445,8 @@ class MaskedAverage(Method):
     """What rounds ask of training, if some are of DP-SGD or on synthetic data; otherwise None."""
     clip_rule: ClipRule | None = None
     """How the clipping norm of updates moves; None if it does not."""
+    compression: Compression | None = None
+    """How updates become few whole numbers; None if they are encrypted as they are."""
 
     def __init__(
         self,
@@ -546,6 +463,15 @@ class MaskedAverage(Method):
         self.privacy_reading, self.share = self.reading_with(settings), share
         if getattr(settings, "asked_noise", None) is not None:
             settings, fixed_point, zone, sends_rest = self._noised(settings, plan, zone, sends_rest)
+        elif isinstance(settings, CompressionOption):
+            self.compression = settings.compression(plan.clients)
+        if (compression := self.compression) is not None:
+            if not scheme_named(settings.encryption).has_sum_bits:
+                raise ParameterError("compressed updates need sums of few bits: set encryption to kahe")
+            self.weighs_all_alike, self.shares_buffers, sends_rest = True, False, False
+            self.why_alike = ": a weight would take more bits of every value"
+            fixed_point = FixedPoint(compression.value_bits, 0, 0)
+            zone = with_parameters_alone(zone, plan, more=1)
         super().__init__(name, settings, plan)
         self.zone, self.sends_rest = zone, sends_rest
         scheme = getattr(settings, "encryption", self.schemes[0])
@@ -563,7 +489,7 @@ class MaskedAverage(Method):
             most_weight=self.most_weight,
             mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,
             key_bits=getattr(settings, "key_bits", DEFAULT_KEY_BITS),
-            sum_bits=None if self.noise is None else self.noise.sum_bits,
+            sum_bits=self._sum_bits,
         )
         self.purposes = {"update": parameters}
         if share is not None:
@@ -605,11 +531,24 @@ class MaskedAverage(Method):
         self.noise, settings = planned(multiplier), settings.with_multiplier(multiplier)
         if zone is not None:
             self.aggregator_sees = "ciphertexts and their number"
-            # A count is one position more, behind the parameters.
-            counted = plan.parameters + (self.noise.count_steps > 0)
-            encrypted = zone.resized(plan.parameters).resized(counted, chosen=True)
-            zone, sends_rest = encrypted.resized(counted + plan.buffers), False
+            zone, sends_rest = with_parameters_alone(zone, plan, more=int(self.noise.count_steps > 0)), False
         return settings, FixedPoint(self.noise.value_bits, 0, 0), zone, sends_rest
+
+    @property
+    def moving_norm(self) -> MovingNorm | None:
+        """The norm that moves from round to round, and travels with the model; None if there is none."""
+        return self.clip_rule if self.compression is None else self.compression.norm
+
+    @property
+    def positions(self) -> int:
+        """The number of values in a sent update: one more than the model's if a norm moves."""
+        return self.plan.update_size + (self.moving_norm is not None)
+
+    @property
+    def _sum_bits(self) -> int | None:
+        if self.compression is not None:
+            return self.compression.sum_bits(self.plan.most_participants)
+        return None if self.noise is None else self.noise.sum_bits
 
     def noise_in(self, round_number: int) -> SumNoise | None:
         """Return the noise of a round's sum; None where it has none."""

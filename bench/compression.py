@@ -1,0 +1,195 @@
+"""Compressed updates: bytes a value, error of the mean beside other quantisers, nanoseconds, accuracy.
+
+python bench/compression.py                                     # bytes, errors and nanoseconds, about two minutes
+python bench/compression.py --accuracy mnist,fashion-mnist      # instead: test accuracy of full-he, three paired seeds
+
+Errors are the mean's squared error over the squared norm of the float32 mean, of 64 clients with normal updates, after
+three rounds. DRIVE and EDEN are yardsticks: their scales are each client's own, and no sum of integers has those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from functools import cache
+from statistics import mean, median, stdev
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import shieldfl as sf
+from shieldfl import _core
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole, result_table
+from shieldfl.lab.bench.comparison import describe_machine
+from shieldfl.methods.compression import CompressedBits
+
+Vectors = list[NDArray[np.float32]]
+BITS: tuple[CompressedBits, ...] = (8, 4, 2, 1)
+CLIENTS = 64
+
+
+def parameters_of(bits: CompressedBits, clients: int, values: int) -> sf.kahe.Parameters:
+    """Return the parameters of a sum of so many clients' levels."""
+    compression = sf.Compression(bits, clients)
+    return sf.kahe.Parameters.plan(
+        max_clients=clients,
+        value_bits=compression.value_bits,
+        fraction_bits=0,
+        sum_bits=compression.sum_bits(clients),
+        count=values + 1,
+        goal="size",
+    )
+
+
+def bytes_rows(values: int) -> Iterator[list[str]]:
+    """Yield bytes a value by number of clients, and of a value without compression."""
+    for clients in (4, 16, 64, 100, 1000):
+        plain = sf.kahe.Parameters.plan(max_clients=clients, count=values, goal="size").bytes_per_value
+        found = [parameters_of(bits, clients, values).bytes_per_value for bits in BITS]
+        yield [f"{clients:,}", f"{plain:.2f}", *(f"{one:.3f}" for one in found)]
+
+
+@cache
+def centroids(bits: int) -> NDArray[np.float64]:
+    """Return the levels that have the least squared error for normal values (Lloyd 1982), by iteration."""
+    grid = np.linspace(-8.0, 8.0, 200_001)
+    weight = np.exp(-(grid**2) / 2.0)
+    levels = np.linspace(-2.0, 2.0, 2**bits)
+    for _ in range(2000 if bits < 8 else 400):
+        place = np.searchsorted((levels[1:] + levels[:-1]) / 2.0, grid)
+        sums = np.bincount(place, weight * grid, levels.size)
+        levels = sums / np.maximum(np.bincount(place, weight, levels.size), 1e-300)
+    return levels
+
+
+def own_scale(update: NDArray[np.float32], bits: int, seed: bytes) -> NDArray[np.float64]:
+    """Return what DRIVE (one bit) and EDEN make of an update: least-error levels, and the scale without bias."""
+    rotated = _core.rotate(update, seed, False, 1.0, 1).astype(np.float64)
+    normal = rotated * np.sqrt(rotated.size) / np.linalg.norm(rotated)
+    levels = centroids(bits)
+    chosen = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2.0, normal)]
+    return _core.rotate(chosen * float(rotated @ rotated) / float(rotated @ chosen), seed, True, 1.0, 1)
+
+
+def updates_of(correlation: float, spread: float, size: int = 100_003) -> Vectors:
+    """Return normal updates of pairwise correlation, with log-normal norms of this deviation."""
+    draws = np.random.default_rng(0)
+    common = np.sqrt(correlation) * draws.normal(size=size)
+    norms = np.exp(spread * draws.normal(size=CLIENTS))
+    return [
+        (norm * (common + np.sqrt(1.0 - correlation) * draws.normal(size=size))).astype(np.float32)
+        for norm in norms
+    ]
+
+
+def summed(bits: CompressedBits, updates: Vectors, rounds: int = 3) -> NDArray[np.float64]:
+    """Return the mean of the last of several rounds with the same updates."""
+    compression, exponent = sf.Compression(bits, CLIENTS, float(np.linalg.norm(updates[0]))), 0
+    for number in range(1, rounds + 1):
+        of_round = (number, exponent)
+        levels = [compression.levels(one, client, *of_round) for client, one in enumerate(updates)]
+        found, exponent = compression.mean(np.sum(levels, 0, np.float64), range(CLIENTS), *of_round)
+    return found
+
+
+def error_rows() -> Iterator[list[str]]:
+    """Yield errors by correlation of the updates and spread of their norms."""
+    for correlation in (0.0, 0.1, 0.5):
+        for spread in (0.0, 0.5):
+            updates = updates_of(correlation, spread)
+            true = np.mean(updates, axis=0, dtype=np.float64)
+            for bits in BITS:
+                others = [own_scale(one, bits, bytes([client]) * 32) for client, one in enumerate(updates)]
+                found = [
+                    ((one - true) ** 2).sum() / (true**2).sum()
+                    for one in (summed(bits, updates), np.mean(others, 0))
+                ]
+                yield [
+                    f"{correlation}",
+                    "equal" if not spread else "unequal",
+                    str(bits),
+                    *(f"{one:.5f}" for one in found),
+                ]
+
+
+def time_rows(values: int, repetitions: int = 5) -> Iterator[list[str]]:
+    """Yield nanoseconds a value on one thread, medians by turns: levels, encryption of them, and of plain values."""
+    update = np.random.default_rng(0).normal(0.0, 1.0, values).astype(np.float32)
+    authority = sf.KeyAuthority(sf.kahe.Parameters.plan(max_clients=CLIENTS, count=values), min_clients=2)
+    plain = sf.kahe.Encryptor(authority.enrol("plain"), 1)
+    number = iter(range(1, 10_000))
+    for bits in BITS:
+        compression = sf.Compression(bits, CLIENTS, float(np.linalg.norm(update)))
+        own = sf.KeyAuthority(parameters_of(bits, CLIENTS, values), min_clients=2)
+        encryptor = sf.kahe.Encryptor(own.enrol("own"), 1)
+        times: tuple[list[float], ...] = ([], [], [])
+        for _ in range(repetitions):
+            this = next(number)
+            start = time.perf_counter()
+            levels = compression.levels(update, 0, this, 0, 1)
+            middle = time.perf_counter()
+            encryptor.encrypt(levels, round=this).to_bytes()
+            end = time.perf_counter()
+            plain.encrypt(update, round=this).to_bytes()
+            for kept, seconds in zip(
+                times, (middle - start, end - middle, time.perf_counter() - end), strict=True
+            ):
+                kept.append(1e9 * seconds / values)
+        first, second, third = map(median, times)
+        yield [str(bits), f"{first:.2f}", f"{second:.2f}", f"{first + second:.2f}", f"{third:.2f}"]
+
+
+def accuracy_rows(datasets: list[str], rounds: int, seeds: int) -> Iterator[list[str]]:
+    """Yield the last round's accuracy in per cent, and what is lost by compression: mean and deviation of pairs."""
+    for dataset in datasets:
+        plain: list[float] = []
+        for bits, feedback in ((None, False), *((bits, False) for bits in BITS), (2, True), (1, True)):
+            settings = {"full-he": {"compressed_bits": bits, "compressed_feedback": feedback}}
+            of_run: dict[str, Any] = {"clients": 20, "rounds": rounds, "local_epochs": 1, "threads": 2}
+            of_run["model"] = "simple-cnn" if dataset.startswith("cifar") else "mlp"
+            runs = sf.run(dataset, "full-he", seeds=range(seeds), settings=settings, **of_run)
+            last = [one for one in runs.records() if one["round"] == rounds]
+            found = [100.0 * one["accuracy"] for one in last]
+            plain = plain or found
+            lost = [before - after for before, after in zip(plain, found, strict=True)]
+            spread = stdev(lost) if len(lost) > 1 else 0.0
+            name = f"{bits or 'none'}{', feedback' * feedback}"
+            yield [
+                dataset,
+                name,
+                f"{mean(found):.2f}",
+                f"{mean(lost):+.2f} ± {spread:.2f}",
+                f"{last[0]['bytes_up'] / 1e6:.3f}",
+            ]
+
+
+def main() -> None:
+    """Read the command line, measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--values", type=int, default=10**7)
+    parser.add_argument("--accuracy", default="", help="data sets, with commas in between")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    console = ResultConsole()
+    print_machine(describe_machine(), console)
+    if given.accuracy:
+        rows = accuracy_rows(given.accuracy.split(","), given.rounds, given.seeds)
+        heads = ("data", "bits", "accuracy, %", "lost, points", "MB up a client")
+        console.print(result_table(heads, rows, words={"data", "bits"}))
+        return
+    of_bytes = ("clients", "as they are", *(f"{bits} bits" for bits in BITS))
+    console.print(f"bytes a value, {given.values:,} values", result_table(of_bytes, bytes_rows(given.values)))
+    of_errors = ("correlation", "norms", "bits", "summed", "DRIVE, EDEN")
+    console.print("error of the mean", result_table(of_errors, error_rows(), words={"norms"}))
+    of_times = ("bits", "levels", "encrypt", "both", "encrypt as they are")
+    console.print("nanoseconds a value", result_table(of_times, time_rows(given.values)))
+
+
+if __name__ == "__main__":
+    main()

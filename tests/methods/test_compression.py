@@ -1,0 +1,297 @@
+"""Compressed updates: levels, exact sums of few bits, the step that follows, and what encryption adds: nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from methods.method_conformance import SteppedRun, assert_same_models
+from methods.small_plan import small_plan
+from methods.variants import CLIENTS, Variant, labelled
+from reference.distributed_noise import rotated
+from shieldfl.learning.local_update import contraction
+from shieldfl.methods.compression import CompressedUpdates
+from shieldfl.methods.registry import MethodSettings, make_method
+from shieldfl.rounds.plan import PublicSetup
+
+BITS = (8, 4, 2, 1)
+OPENERS = ("authority", "clients", "aggregator")
+STEPS = {8: 0.03, 4: 0.42, 2: 1.5, 1: math.sqrt(math.pi / 2)}
+
+
+def compressed(bits: int, opener: str = "authority", label: str = "full-he", **changes: object) -> Variant:
+    variant = labelled(label).with_others(compressed_bits=bits, compressed_norm=6.0, **changes)
+    return Variant(variant.method, variant.settings, f"{label}/{bits}", variant.others, opener)
+
+
+def seed_of(round_number: int, seed: int = 0) -> bytes:
+    numbers = seed.to_bytes(8, "little") + round_number.to_bytes(8, "little")
+    return hashlib.sha256(b"shieldfl compression 1\0" + numbers).digest()
+
+
+def gaussians(clients: int, size: int, correlation: float = 0.0) -> list[np.ndarray]:
+    generator = np.random.default_rng(1)
+    common = generator.normal(size=size)
+    own, shared = math.sqrt(1.0 - correlation), math.sqrt(correlation) * common
+    return [(shared + own * generator.normal(size=size)).astype(np.float32) for _ in range(clients)]
+
+
+def error_of(bits: int, updates: list[np.ndarray], rounds: int = 3, **changes: object) -> float:
+    """The squared error of the last round's mean over the true mean's squared norm."""
+    compression = sf.Compression(bits=bits, clients=len(updates), **changes)
+    exponent, true = 0, np.mean(updates, axis=0, dtype=np.float64)
+    for number in range(1, rounds + 1):
+        levels = [compression.levels(one, client, number, exponent) for client, one in enumerate(updates)]
+        total = np.sum(levels, axis=0, dtype=np.float64)
+        mean, exponent = compression.mean(total, range(len(updates)), number, exponent)
+    return float(((mean - true) ** 2).sum() / (true**2).sum())
+
+
+@pytest.mark.filterwarnings("ignore:an update is more than twice")
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("size", [1, 333])
+def test_levels_are_those_of_a_readable_twin(bits, size):
+    """Round to the nearest level after the rotation; the last level tells of the norm, of which a step is an octave."""
+    compression, norm = sf.Compression(bits=bits, clients=5, first_norm=3.0, seed=7), 3.0 * math.sqrt(2.0)
+    for client, (update, number) in enumerate(zip(gaussians(5, size), (1, 2, 2**40, 4, 5), strict=True)):
+        levels = compression.levels(update, client, number, 2**15)
+        values = rotated(update.astype(np.float64), seed_of(number, 7)) * math.sqrt(size) / STEPS[bits] / norm
+        least = (client % 2 - 1) if bits == 1 else 1 - 2 ** (bits - 1)
+        most = least + 1 if bits == 1 else -least
+        nearest = np.where(values < 0, least, most) if bits == 1 else np.clip(np.rint(values), least, most)
+        sure = abs(values - (0 if bits == 1 else np.floor(values) + 0.5)) > 1e-5
+        np.testing.assert_array_equal(levels[:-1][sure], nearest[sure])
+        assert sure.mean() > 0.9
+        octaves = np.clip(math.log2(np.linalg.norm(update.astype(np.float64)) / norm), -2.0, 2.0)
+        start = int.from_bytes(hashlib.sha256(seed_of(number, 7)).digest()[:4], "little") / 2**32
+        place = (least + most) / 2 + (most - least) / 2 * octaves / 2 + (start + client / 5) % 1.0
+        assert levels[-1] == np.clip(math.floor(place), least, most)
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(("clients", "together"), [(1, 1), (3, 3), (64, 64), (100, 7), (1000, 1000)])
+def test_sums_have_room_for_whatever_clients_send_and_no_bit_more(bits, clients, together):
+    compression = sf.Compression(bits=bits, clients=clients)
+    for place in (0, 1):
+        # Of clients with the same range as many as there can be.
+        ends = sorted((compression.range_of(one)[place] for one in range(clients)), reverse=bool(place))
+        farthest = abs(sum(ends[:together]))
+        assert farthest < 2 ** (compression.sum_bits(together) - 1)
+    most = max(abs(end) for client in (0, 1) for end in compression.range_of(client))
+    assert 2 ** (compression.sum_bits(together) - 1) <= 2 * most * together or together == 1
+
+
+def test_the_farthest_sums_of_signs_open_exactly():
+    compression = sf.Compression(bits=1, clients=8)
+    assert compression.sum_bits(8) == 4
+    parameters = sf.kahe.Parameters(max_clients=8, value_bits=2, fraction_bits=0, sum_bits=4)
+    authority = sf.KeyAuthority(parameters, min_clients=2)
+    keys = [authority.enrol(f"client {number}") for number in range(8)]
+    ends = [np.array(compression.range_of(client), np.float32) for client in range(8)]
+    for number, present in enumerate((range(8), (0, 2, 4, 6), (1, 3, 5, 7)), 1):
+        aggregator = sf.kahe.Aggregator(authority.public_key, round=number)
+        for client in present:
+            aggregator.add(sf.kahe.Encryptor(keys[client]).encrypt(ends[client], round=number).to_bytes())
+        total = aggregator.total()
+        opened = sf.kahe.open(total, authority.sum_key(total.request()), keys[present[0]])
+        np.testing.assert_array_equal(opened, sum(ends[client] for client in present))
+
+
+@pytest.mark.filterwarnings("ignore:an update is more than twice")
+@pytest.mark.parametrize(
+    ("bits", "correlation", "most"),
+    [
+        (8, 0.0, 2e-4),
+        (4, 0.0, 0.017),
+        (4, 0.5, 0.001),
+        (2, 0.0, 0.23),
+        (2, 0.5, 0.026),
+        (1, 0.0, 0.62),
+        (1, 0.5, 0.08),
+    ],
+)
+def test_the_error_of_a_mean_of_64(bits, correlation, most):
+    """Bounds are a tenth above what was measured; the first step is for a norm a thousand times too small."""
+    updates = gaussians(64, 4096, correlation)
+    assert error_of(bits, updates, rounds=8, first_norm=0.064) < most
+
+
+def test_what_moves_the_step_is_the_mean_of_all_and_no_client_alone():
+    compression, updates = sf.Compression(bits=4, clients=64), gaussians(64, 256)
+    updates[0] = updates[0] * np.float32(1e6)
+    with pytest.warns(sf.PrecisionWarning, match="the mean loses them"):
+        levels = [compression.levels(one, client, 1, 4 * 2**16) for client, one in enumerate(updates)]
+    _, exponent = compression.mean(np.sum(levels, axis=0), range(64), 1, 4 * 2**16)
+    assert compression.norm.norm_at(exponent) == pytest.approx(16.0, rel=0.1)
+
+
+@pytest.mark.parametrize("told", [-1e9, 1e9])
+def test_a_client_that_lies_of_its_norm_moves_the_step_no_further_than_an_honest_sum_could(told):
+    compression = sf.Compression(bits=4, clients=4)
+    _, exponent = compression.mean(np.array([0.0, told]), range(4), 1)
+    assert compression.norm.norm_at(exponent) == (4.0 if told > 0 else 0.25)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("bits", BITS)
+def test_the_model_is_bit_for_bit_what_the_same_levels_lead_to_without_encryption(bits, opener):
+    run = SteppedRun(compressed(bits, opener))
+    compression, exponent = sf.Compression(bits, CLIENTS, 6.0), 0
+    for number, participants in enumerate(([0, 1, 2, 3], [0, 2], [1, 2, 3]), 1):
+        before = run.parameters
+        run.run_round(participants)
+        levels = []
+        for client in participants:
+            change = run.updates[client].parameters - run.starts[client].parameters
+            levels.append(compression.levels(change, client, number, exponent))
+        mean, exponent = compression.mean(np.sum(levels, axis=0), participants, number, exponent)
+        np.testing.assert_array_equal(run.parameters, (before + mean).astype(np.float32))
+    assert exponent != 0
+    (note,) = [one for one in run.account.notes if "leads to" in one]
+    assert note.endswith(f"round 3 leads to is {compression.norm.norm_at(exponent):.4g}")
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_run_whose_roles_are_restored_after_every_step_is_the_same(opener):
+    runs = [SteppedRun(compressed(2, opener), restarts_roles=restarts) for restarts in (False, True)]
+    for participants in ([0, 1, 2, 3], [0, 1], [1, 2, 3]):
+        for run in runs:
+            run.run_round(participants)
+        assert_same_models(*runs)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("bits", BITS)
+def test_with_feedback_nothing_is_lost_but_what_the_last_rounds_hold_back(bits, opener):
+    """The sums of all rounds are the sums of all updates, less what clients still have; also with restored roles."""
+    runs = [
+        SteppedRun(compressed(bits, opener, compressed_feedback=True), restarts_roles=one)
+        for one in (False, True)
+    ]
+    true = np.zeros(runs[0].parameters.size)
+    for _ in range(3):
+        for run in runs:
+            run.run_round()
+        true += np.mean(
+            [run.updates[one].parameters - run.starts[one].parameters for one in range(CLIENTS)], axis=0
+        )
+    assert_same_models(*runs)
+    held = np.mean([client._compressed._lost for client in run.clients], axis=0)
+    assert held.any()
+    np.testing.assert_allclose(run.parameters - run.initial.parameters + held, true, atol=1e-4)
+
+
+def test_with_feedback_constant_updates_are_reached_within_a_step():
+    compression, updates = (
+        sf.Compression(bits=2, clients=8, first_norm=16.0, feedback=True),
+        gaussians(8, 256),
+    )
+    clients = [CompressedUpdates(compression, number) for number in range(8)]
+    reached, exponent, rounds = np.zeros(256), 0, 40
+    for number in range(1, rounds + 1):
+        levels = [
+            one.levels(update, number, exponent, 1) for one, update in zip(clients, updates, strict=True)
+        ]
+        for one in clients:
+            one.sent()
+        mean, exponent = compression.mean(np.sum(levels, axis=0), range(8), number, exponent)
+        reached += mean
+    true = rounds * np.mean(updates, axis=0)
+    np.testing.assert_allclose(reached + np.mean([one._lost for one in clients], axis=0), true, atol=1e-3)
+    assert np.linalg.norm(reached - true) < 0.1 * np.linalg.norm(true)
+
+
+def test_what_was_not_sent_is_not_counted_as_lost():
+    compression, (first, second) = sf.Compression(bits=2, clients=1, feedback=True), gaussians(2, 64)
+    client, again = CompressedUpdates(compression, 0), CompressedUpdates(compression, 0)
+    with warnings.catch_warnings(action="ignore"):
+        client.levels(first, 1, 0, 1)
+        np.testing.assert_array_equal(client.levels(second, 2, 0, 1), again.levels(second, 2, 0, 1))
+
+
+def test_buffers_and_weights_stay_out_of_the_sum():
+    run = SteppedRun(compressed(4), weights=(1, 2, 3, 4))
+    run.run_round()
+    assert any("a weight would take more bits" in note for note in run.method.notes)
+    assert "buffers" not in run.model or not run.model["buffers"]
+    # The model's values and one for the norm, of 4 bits for each client and 2 more for four clients.
+    batch = run.batch(run.sent["update"][0]["ciphertexts"])
+    assert batch.count == run.method.plan.parameters + 1
+    parameters = run.method.purposes["update"]
+    assert (parameters.value_bits, parameters.sum_bits) == (4, 6)
+
+
+def test_the_last_layer_alone_is_compressed_where_nothing_else_is_trained():
+    run = SteppedRun(compressed(8, label="top-2"))
+    before = run.parameters
+    run.run_round()
+    moved = run.parameters - before
+    first = run.method.plan.offsets[-3]
+    assert not moved[:first].any()
+    true = np.mean(
+        [run.updates[one].parameters - run.starts[one].parameters for one in range(CLIENTS)], axis=0
+    )
+    np.testing.assert_allclose(moved[first:], true[first:], atol=0.05 * abs(true).max())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"compressed_bits": 3}, "compressed_bits"),
+        ({"compressed_bits": 4, "encryption": "ckks"}, "set encryption to kahe"),
+        ({"compressed_bits": 4, "sum_noise_multiplier": 1.0}, "or their sums have noise"),
+        ({"compressed_bits": 4, "compressed_norm": 0.0}, "compressed_norm"),
+        ({"compressed_bits": 4, "compressed_seed": -1}, "compressed_seed"),
+    ],
+)
+def test_settings_that_fit_nothing_are_refused(changes, words):
+    with pytest.raises(sf.ParameterError, match=words):
+        make_method("full-he", MethodSettings().changed("full-he", changes), small_plan())
+
+
+@pytest.mark.parametrize("changes", [{"bits": 3}, {"clients": 0}, {"first_norm": 0.0}, {"seed": -1}])
+def test_arguments_out_of_range_are_refused(changes):
+    with pytest.raises(sf.ParameterError):
+        sf.Compression(**{"bits": 4, "clients": 2, **changes})
+
+
+def test_what_is_no_update_is_refused():
+    compression = sf.Compression(bits=4, clients=2)
+    for value, words in (
+        (math.nan, "NaN"),
+        (math.inf, "infinite"),
+        (3e38, "no sum has room"),
+        (2.0**99.01, "no sum"),
+    ):
+        with pytest.raises(sf.RangeError, match=words):
+            compression.levels(np.full(4, value, np.float32), 0, 1)
+    with pytest.raises(sf.ArrayTypeError):
+        compression.levels(np.zeros(4), 0, 1)
+    with pytest.raises(sf.ParameterError, match="number of clients"):
+        compression.mean(np.zeros(5), [], 1)
+    assert not compression.levels(np.zeros(0, np.float32), 0, 1)[:-1].size
+
+
+def test_who_compresses_otherwise_than_was_agreed_takes_no_part():
+    run, settings = SteppedRun(compressed(4)), compressed(4).all_settings()
+    for changes in ({"compressed_bits": 2}, {"compressed_seed": 1}, {"compressed_norm": 1.0}):
+        other = make_method("full-he", settings.changed("full-he", changes), run.method.plan)
+        setup = PublicSetup.from_bytes(run.setup.to_bytes(), run.setup.digest)
+        with pytest.raises(sf.ShieldError):
+            other.client_steps(setup, 0, 1, run.initial, shared_secret=run.shared_secret)
+
+
+def test_an_update_that_diverged_is_refused():
+    def train(number, client, start):
+        update = contraction(number, client, start)
+        return replace(update, parameters=np.full_like(update.parameters, 3e38)) if client == 1 else update
+
+    run = SteppedRun(compressed(4), train=train)
+    with pytest.raises(sf.RangeError, match="no sum has room for it"):
+        run.run_round()
