@@ -39,7 +39,7 @@ def parameters_of(bits: CompressedBits, clients: int, values: int) -> sf.kahe.Pa
         value_bits=compression.value_bits,
         fraction_bits=0,
         sum_bits=compression.sum_bits(clients),
-        count=values + 1,
+        count=values + compression.norm_levels,
         goal="size",
     )
 
@@ -97,7 +97,7 @@ def summed(bits: CompressedBits, updates: Vectors, rounds: int = 3) -> NDArray[n
 
 def error_rows() -> Iterator[list[str]]:
     """Yield errors by correlation of the updates and spread of their norms."""
-    for correlation in (0.0, 0.1, 0.5):
+    for correlation in (0.0, 0.1, 0.5, 0.9, 0.99):
         for spread in (0.0, 0.5):
             updates = updates_of(correlation, spread)
             true = np.mean(updates, axis=0, dtype=np.float64)
@@ -146,8 +146,8 @@ def accuracy_rows(datasets: list[str], rounds: int, seeds: int) -> Iterator[list
     """Yield the last round's accuracy in per cent, and what is lost by compression: mean and deviation of pairs."""
     for dataset in datasets:
         plain: list[float] = []
-        for bits, feedback in ((None, False), *((bits, False) for bits in BITS), (2, True), (1, True)):
-            settings = {"full-he": {"compressed_bits": bits, "compressed_feedback": feedback}}
+        for bits in (None, *BITS):
+            settings = {"full-he": {"compressed_bits": bits}}
             of_run: dict[str, Any] = {"clients": 20, "rounds": rounds, "local_epochs": 1, "threads": 2}
             of_run["model"] = "simple-cnn" if dataset.startswith("cifar") else "mlp"
             runs = sf.run(dataset, "full-he", seeds=range(seeds), settings=settings, **of_run)
@@ -156,10 +156,9 @@ def accuracy_rows(datasets: list[str], rounds: int, seeds: int) -> Iterator[list
             plain = plain or found
             lost = [before - after for before, after in zip(plain, found, strict=True)]
             spread = stdev(lost) if len(lost) > 1 else 0.0
-            name = f"{bits or 'none'}{', feedback' * feedback}"
             yield [
                 dataset,
-                name,
+                str(bits or "none"),
                 f"{mean(found):.2f}",
                 f"{mean(lost):+.2f} ± {spread:.2f}",
                 f"{last[0]['bytes_up'] / 1e6:.3f}",

@@ -63,6 +63,8 @@ class Run:
     peak_bytes: int
     result: str
     """The last round's figures: the same where the same was computed."""
+    stages: dict[str, float]
+    """Milliseconds of each stage of a client's round, on the clock, whatever runs beside; none of other simulators."""
 
 
 def measured(checkout: Path, method: str, task: Task) -> Run:
@@ -115,6 +117,21 @@ def table(found: dict[tuple[Path, str], list[Run]], rounds: int) -> Table:
     return result_table(_HEADS, rows(found, rounds), words={"package", "method", "result"})
 
 
+def stages_table(found: dict[tuple[Path, str], list[Run]]) -> Table:
+    """Return where a client's round goes: medians, in milliseconds."""
+    ours = {place: runs for place, runs in found.items() if runs[0].stages}
+    names = sorted({stage for runs in ours.values() for stage in runs[0].stages})
+    lines = (
+        [
+            "this" if checkout == ROOT else str(checkout),
+            method,
+            *(f"{median(run.stages.get(name, 0.0) for run in runs):.2f}" for name in names),
+        ]
+        for (checkout, method), runs in ours.items()
+    )
+    return result_table(("package", "method", *names), lines, words={"package", "method"})
+
+
 def main() -> None:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(
@@ -135,6 +152,7 @@ def main() -> None:
     methods = [method for method in asked if not absent.get(method)]
     found = by_turns([ROOT, *(path.resolve() for path in given.against)], methods, task, given.repetitions)
     console.print(table(found, task.rounds))
+    console.print("milliseconds of a client's round", stages_table(found))
     for reason in filter(None, absent.values()):
         console.print(reason)
 

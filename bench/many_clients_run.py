@@ -36,8 +36,11 @@ def use_package_of(folder: str) -> None:
     sys.path.insert(0, folder)
 
 
-def simulation(method: str) -> Callable[..., str]:
-    """Return what runs a method of ours, or another simulator, and gives the last round's figures."""
+def simulation(method: str, stages: dict[str, float]) -> Callable[..., str]:
+    """Return what runs a method of ours, or another simulator, and gives the last round's figures.
+
+    A method of ours puts the milliseconds of each stage of a client's round into ``stages``.
+    """
     if method in PEERS:
         return getattr(importlib.import_module("many_clients_peers"), method)()  # type: ignore[no-any-return]
     import shieldfl as sf
@@ -48,7 +51,10 @@ def simulation(method: str) -> Callable[..., str]:
     own = {name: {"encryption": encryption}} if encryption else {}
 
     def run(dataset: str, model: str, **settings: Any) -> str:
-        last = sf.run(dataset, name, model=model, settings=own, **settings).records()[-1]
+        rounds = sf.run(dataset, name, model=model, settings=own, **settings).records()
+        last, updates = rounds[-1], sum(one["participants"] for one in rounds)
+        for stage in (key for key in last if key.startswith("seconds_")):
+            stages[stage[8:]] = 1e3 * sum(one[stage] for one in rounds) / updates
         return f"accuracy {last['accuracy']!r}, loss {last['loss']!r}"
 
     return run
@@ -64,7 +70,8 @@ def main() -> None:
     """Read the command line, run, print."""
     folder, method, dataset, model, clients, share, rounds, epochs, threads = sys.argv[1:]
     use_package_of(folder)
-    simulate = simulation(method)
+    stages: dict[str, float] = {}
+    simulate = simulation(method, stages)
     before, start = _processor_time(), time.perf_counter()
     result = simulate(
         dataset,
@@ -85,6 +92,7 @@ def main() -> None:
         "system": after[1] - before[1],
         "peak_bytes": 1024 * peak,
         "result": result,
+        "stages": stages,
     }
     print(json.dumps(found))
 

@@ -108,12 +108,12 @@ _OF_SCHEME = {
     "open": lambda of, **number: of.scheme.open(of.total, of.answer, of.clients[0], **number),
 }
 
-COMPRESSION = sf.Compression(bits=4, clients=4)
+COMPRESSION = sf.Compression(bits=4, clients=200)
 _OF_NONE = {
     "Compression.__init__": lambda **number: sf.Compression(**{"bits": 4, "clients": 4} | number),
     "Compression.levels": lambda **number: COMPRESSION.levels(UPDATE, **{"client": 1, "round": 1} | number),
     "Compression.mean": lambda clients=1, **number: COMPRESSION.mean(
-        np.zeros(9), [clients], **{"round": 1} | number
+        np.zeros(72), [clients], **{"round": 1} | number
     ),
     "Compression.range_of": COMPRESSION.range_of,
     "Compression.sum_bits": COMPRESSION.sum_bits,

@@ -31,6 +31,6 @@ inline constexpr std::int32_t kMostLevel = 1 << 20;
 // beyond kMostLevel; kRange for NaN and infinity, and for an update that is too long. Then `levels` is
 // unchanged.
 double rotate_to_levels(std::span<const float> update, std::span<float> levels, const LevelRange& range,
-                        const Seed& rotation_seed, std::size_t threads);
+                        const Seed& rotation_seed, const Seed& seed_of_zeros, std::size_t threads);
 
 }  // namespace shieldfl::noise

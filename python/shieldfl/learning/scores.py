@@ -145,8 +145,8 @@ def full_batch_gradient(
     """Return the signed gradient (P,) of the mean loss over all samples, the cross-entropy by default.
 
     Zero where a parameter is frozen or unused. The model is evaluated as it is, in evaluation mode, and
-    handed back in the mode it came in. ``batch_size`` decides memory and time, not the result: convolutions
-    of 1,000 samples take twice as long as of 250. ``score`` takes a parameter and its gradient, float64 where
+    handed back in the mode it came in. ``batch_size`` decides memory, time and rounding: convolutions of
+    1,000 samples take twice as long as of 250. ``score`` takes a parameter and its gradient, float64 where
     the device has that, and writes what is wanted over it. Raises ParameterError for no samples and lengths
     that differ; RangeError, which names the layer, for what float32 cannot hold.
     """

@@ -26,17 +26,12 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import FloatVector, as_count, as_threads, as_unsigned, as_vector
+from shieldfl.array_view import FloatVector, as_count, as_positive, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError, PrecisionWarning
-from shieldfl.learning.local_update import DoubleVector
-from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.privacy.noise import LEAST_FIRST_NORM, MOST_EXPONENT, MOST_FIRST_NORM, MovingNorm
-from shieldfl.rounds.opening_rule import RoundSums
-from shieldfl.rounds.plan import RoleContext
 from shieldfl.settings import Settings, about
-from shieldfl.stateful import refuse_unless
 
-__all__ = ["CompressedBits", "CompressedUpdates", "Compression", "CompressionOption", "opened_levels"]
+__all__ = ["CompressedBits", "Compression", "CompressionOption"]
 
 CompressedBits = Literal[1, 2, 4, 8]
 """Bits of a level: two levels, 3, 15 or 255."""
@@ -44,12 +39,13 @@ CompressedBits = Literal[1, 2, 4, 8]
 _STEPS = {1: math.sqrt(math.pi / 2.0), 2: 1.5, 4: 0.42, 8: 0.03}
 """Step, in deviations of a rotated value, by bits; bench/compression.py has the errors beside others.
 
-One bit: the scale with which signs are unbiased; feedback takes that of the least error instead. More bits:
-near the least error, and wide enough that a client whose norm is above the mean loses little.
+One bit: the scale with which signs are unbiased. More bits: near the least error, and wide enough that a
+client whose norm is above the mean loses little.
 """
-_LEAST_ERROR_OF_SIGNS = math.sqrt(2.0 / math.pi)
 _OCTAVES = 2.0
 """Largest change of the norm that one sum can tell, up or down: four times."""
+_NORM_LEVELS = 64
+"""Levels of each client that tell of its norm: one bit of a few clients would tell too little."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,6 @@ class Compression:
     clients : number of the federation's clients, K.
     first_norm : L2 norm of an update that is expected in the first round, 2**-84 to 2**84.
     seed : makes the rotations, with the round's number; it is public.
-    feedback : whether clients keep what rounding lost for their next update: :class:`CompressedUpdates`.
 
     Raises ParameterError for values out of range.
 
@@ -81,15 +76,17 @@ class Compression:
     clients: int
     first_norm: float = 1.0
     seed: int = 0
-    feedback: bool = False
 
     def __post_init__(self) -> None:
-        if self.bits not in _STEPS:
+        bits = as_unsigned(self.bits, "bits")
+        if bits not in _STEPS:
             raise ParameterError("an update is compressed to 8, 4, 2 or 1 bits")
-        object.__setattr__(self, "clients", as_count(self.clients, "clients"))
-        object.__setattr__(self, "seed", as_unsigned(self.seed, "seed"))
-        if not LEAST_FIRST_NORM <= self.first_norm <= MOST_FIRST_NORM:
+        norm = as_positive(self.first_norm, "first_norm")
+        if not LEAST_FIRST_NORM <= norm <= MOST_FIRST_NORM:
             raise ParameterError("the norm that is expected in the first round must be from 2^-84 to 2^84")
+        clients, seed = as_count(self.clients, "clients"), as_unsigned(self.seed, "seed")
+        for name, value in {"bits": bits, "clients": clients, "first_norm": norm, "seed": seed}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def value_bits(self) -> int:
@@ -101,9 +98,11 @@ class Compression:
 
         With one bit, clients of even numbers have -1 and 0, others 0 and 1: a sum of both takes a bit less.
         """
-        odd = as_unsigned(client, "client") % 2
+        number = as_unsigned(client, "client")
+        if number >= self.clients:
+            raise ParameterError(f"there are clients 0 to {self.clients - 1}, not {number}")
         if self.bits == 1:
-            return odd - 1, odd
+            return number % 2 - 1, number % 2
         most = (1 << (self.bits - 1)) - 1
         return -most, most
 
@@ -112,38 +111,42 @@ class Compression:
         together = as_count(clients, "clients")
         if self.bits == 1:  # those whose level can be -1
             together = min(together, (self.clients + 1) // 2)
-        return 1 + (together * self.range_of(1)[1]).bit_length()
+        return 1 + (together * -self.range_of(0)[0]).bit_length()
 
     def levels(
         self, update: FloatVector, client: int, round: int, exponent: int = 0, threads: int | None = None
     ) -> FloatVector:
-        """Return a client's levels, float32 (n + 1,), for its update, float32 (n,).
+        """Return a client's levels, float32 (n + 64,), for its update, float32 (n,).
 
-        The last one tells of the update's norm. ``exponent`` is what :meth:`mean` returned in the round
-        before. A PrecisionWarning says if the update is more than twice as long as its step is for: values
-        beyond the highest level are cut, and the mean loses them.
+        The last 64 tell of the update's norm. ``exponent`` is what :meth:`mean` returned in the round before.
+        A PrecisionWarning says if the update is more than twice as long as its step is for: values beyond the
+        highest level are cut, and the mean loses them.
 
         Raises RangeError for NaN, infinity and a norm above 2**100, ArrayTypeError for what is no float32
         vector.
         """
-        values = as_vector(update, (np.float32,), "the update")
-        levels, (least, most) = np.empty(values.size + 1, dtype=np.float32), self.range_of(client)
-        steps = 1.0 / self._step(exponent, values.size)
-        own = (self._seed(round), steps, least, most, as_threads(threads))
-        norm = _core.rotate_to_levels(values, levels[:-1], *own)
+        values, number = as_vector(update, (np.float32,), "the update"), as_unsigned(client, "client")
+        least, most = self.range_of(number)
+        levels = np.empty(values.size + _NORM_LEVELS, dtype=np.float32)
+        steps, seed = 1.0 / self._step(exponent, values.size), self._seed(round)
+        of_zeros = hashlib.sha256(seed + number.to_bytes(8, "little")).digest()
+        own = (seed, of_zeros, steps, least, most, as_threads(threads))
+        norm = _core.rotate_to_levels(values, levels[: values.size], *own)
         expected = self._norm_at(exponent)
-        if norm > 2.0 * expected and not self.feedback:
+        if norm > 2.0 * expected:
             # Without figures, so that Python shows it once and not for each client.
             warnings.warn(
                 "an update is more than twice as long as the round's step is for: values beyond the highest "
                 "level are cut, and the mean loses them. The step follows in the next round; for the first "
-                "one, set the norm that is expected (compressed_norm)",
+                "one, set the norm that is expected: compressed_norm, or first_norm of a Compression",
                 PrecisionWarning,
                 stacklevel=2,
             )
         octaves = math.log2(norm / expected) if norm else -_OCTAVES
-        place = (least + most + (most - least) * min(max(octaves / _OCTAVES, -1.0), 1.0)) / 2.0
-        levels[-1] = min(max(math.floor(place + self._phase(client, round)), least), most)
+        part = min(max(octaves / _OCTAVES, -1.0), 1.0)
+        levels[values.size :] = np.floor(
+            (least + most + (most - least) * part) / 2.0 + self._phases(number, seed)
+        )
         return levels
 
     def mean(
@@ -156,23 +159,37 @@ class Compression:
     ) -> tuple[NDArray[np.float64], int]:
         """Return the mean update, float64 (n,), and the next round's exponent.
 
-        ``total`` is the sum of levels (n + 1,). ``clients`` are the numbers of those in the sum, each once.
-        ``exponent`` is this round's, with which the levels were made.
+        ``total`` is the sum of levels, float64 or float32 (n + 64,). ``clients`` are the numbers of those in
+        the sum, each once. ``exponent`` is this round's, with which the levels were made.
 
-        Raises ParameterError for no clients.
+        Raises ParameterError for no clients, one twice, NaN, infinity, and another number of values.
         """
-        count = as_count(len(clients), "the number of clients in the sum")
-        ends = [self.range_of(client) for client in clients]
+        numbers = [as_unsigned(client, "client") for client in clients]
+        ends, count = (
+            list(map(self.range_of, numbers)),
+            as_count(len(numbers), "the number of clients in the sum"),
+        )
+        sums = as_vector(total, (np.float32, np.float64), "the sum").astype(np.float64)
+        size = sums.size - _NORM_LEVELS
+        if len(set(numbers)) < count or size < 0 or not np.isfinite(sums).all():
+            raise ParameterError(
+                "the sum is of finite numbers, 64 more than the update has, and of each client once"
+            )
         # What all levels together would be if each were in the middle of its client's range.
         middle, (least, most) = sum(map(sum, ends)) / 2.0, ends[0]
-        sums = np.ascontiguousarray(total, dtype=np.float64) - middle
+        sums -= middle
         # One bit is a step up or down, from a middle between two levels.
-        step = self._step(exponent, sums.size - 1) * (2.0 if self.bits == 1 else 1.0)
-        mean = _core.rotate(sums[:-1], self._seed(round), True, step / count, as_threads(threads))
-        phases = sum(self._phase(client, round) for client in clients)
-        octaves = _OCTAVES * ((float(sums[-1]) - phases) / count + 0.5) * 2.0 / (most - least)
+        step, seed = self._step(exponent, size) * (2.0 if self.bits == 1 else 1.0), self._seed(round)
+        mean = _core.rotate(sums[:size], seed, True, step / count, as_threads(threads))
+        phases = sum(float(self._phases(number, seed).mean()) for number in numbers)
+        part = 2.0 * ((float(sums[size:].mean()) - phases) / count + 0.5) / (most - least)
         # No honest sum tells of more: a client that lies does not move the step further either.
-        return mean, self.norm.raised(_checked(exponent), min(max(octaves, -_OCTAVES), _OCTAVES))
+        return mean, self.norm.raised(_checked(exponent), _OCTAVES * min(max(part, -1.0), 1.0))
+
+    @property
+    def norm_levels(self) -> int:
+        """How many levels, behind those of the values, tell of a client's norm."""
+        return _NORM_LEVELS
 
     @property
     def norm(self) -> MovingNorm:
@@ -180,8 +197,7 @@ class Compression:
         return MovingNorm(self.first_norm)
 
     def _step(self, exponent: int, size: int) -> float:
-        deviations = _LEAST_ERROR_OF_SIGNS if self.feedback and self.bits == 1 else _STEPS[self.bits]
-        return deviations * self._norm_at(exponent) / math.sqrt(max(size, 1))
+        return _STEPS[self.bits] * self._norm_at(exponent) / math.sqrt(max(size, 1))
 
     def _norm_at(self, exponent: int) -> float:
         return self.norm.norm_at(_checked(exponent))
@@ -190,22 +206,20 @@ class Compression:
         parts = self.seed.to_bytes(8, "little") + as_unsigned(round_number, "round").to_bytes(8, "little")
         return hashlib.sha256(b"shieldfl compression 1\0" + parts).digest()
 
-    def _phase(self, client: int, round_number: int) -> float:
-        """Return what is added before a norm's level is rounded down, in [0, 1): evenly spread over clients.
+    def _phases(self, client: int, seed: bytes) -> NDArray[np.float64]:
+        """Return what is added before a norm's levels are rounded down, in [0, 1), (64,): evenly spread.
 
         It is public, so that the sum of all phases is taken from the sum again.
         """
-        start = int.from_bytes(hashlib.sha256(self._seed(round_number)).digest()[:4], "little") / 2.0**32
-        return (start + as_unsigned(client, "client") / self.clients) % 1.0
+        start = int.from_bytes(hashlib.sha256(seed).digest()[:4], "little") / 2.0**32
+        return (start + client / self.clients / _NORM_LEVELS + np.arange(_NORM_LEVELS) / _NORM_LEVELS) % 1.0
 
 
 @dataclass(frozen=True)
 class CompressionOption(Settings):
     """Compression of updates before they are summed, for methods that can do without."""
 
-    of_compression: ClassVar = frozenset(
-        {"compressed_bits", "compressed_norm", "compressed_feedback", "compressed_seed"}
-    )
+    of_compression: ClassVar = frozenset({"compressed_bits", "compressed_norm", "compressed_seed"})
     """Names of settings that decide nothing without compression."""
 
     compressed_bits: Annotated[
@@ -224,9 +238,6 @@ class CompressionOption(Settings):
             "clients' norms, which is in the sum."
         ),
     ] = 1.0
-    compressed_feedback: Annotated[
-        bool, about("Each client keeps what rounding lost, and adds it to its next update.")
-    ] = False
     compressed_seed: Annotated[
         int, Meta(ge=0, lt=2**31), about("Seed of the rounds' rotations. It is public.")
     ] = 0
@@ -235,65 +246,10 @@ class CompressionOption(Settings):
         """Return what compresses updates of so many clients; None without compression."""
         if self.compressed_bits is None:
             return None
-        own = (self.compressed_norm, self.compressed_seed, self.compressed_feedback)
-        return Compression(self.compressed_bits, clients, *own)
+        return Compression(self.compressed_bits, clients, self.compressed_norm, self.compressed_seed)
 
 
 def _checked(exponent: int) -> int:
-    return as_unsigned(exponent, "exponent", 21, least=-MOST_EXPONENT)
-
-
-class CompressedUpdates:
-    """A client's levels, round after round; with feedback, what rounding lost is in the next ones.
-
-    Source of feedback: Seide, Fu, Droppo, Li and Yu, "1-Bit Stochastic Gradient Descent" (Interspeech 2014).
-    """
-
-    changes: ClassVar = {"_lost": FloatVector | None}
-
-    def __init__(self, compression: Compression, client: int) -> None:
-        self._compression, self._client = compression, client
-        self._lost: FloatVector | None = None
-        self._next_lost: FloatVector | None = None
-
-    def check_size(self, size: int) -> None:
-        """Raise WireFormatError unless what was lost can be of updates (size,)."""
-        lost = self._lost
-        refuse_unless(
-            lost is None
-            or (self._compression.feedback and lost.size == size and bool(np.isfinite(lost).all()))
-        )
-
-    def levels(self, update: FloatVector, round: int, exponent: int, threads: int | None) -> FloatVector:
-        """Return the levels (n + 1,) of an update (n,), to which what was lost before is added."""
-        compression, of_round = self._compression, (round, exponent, threads)
-        if not compression.feedback:
-            return compression.levels(update, self._client, *of_round)
-        values = update if self._lost is None else update + self._lost
-        levels = compression.levels(values, self._client, *of_round)
-        own, _ = compression.mean(levels, (self._client,), *of_round)
-        self._next_lost = (values - own).astype(np.float32)
-        return levels
-
-    def sent(self) -> None:
-        """Count the newest levels as sent. Those of a round that is given up are lost, as its updates are."""
-        self._lost = self._next_lost
-
-
-def opened_levels(
-    compression: Compression, context: RoleContext, claim: MixedTotal, sums: RoundSums, exponent: int
-) -> tuple[DoubleVector, int]:
-    """Open a total of levels; return its mean (P,), 0 where nothing is encrypted, and the next exponent.
-
-    Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
-    """
-    claim.check_weights(1)
-    total, size = claim.union.scatter(sums.open(claim.total)), context.plan.parameters
-    positions, mean = claim.positions.resized(size), np.zeros(size)
-    levels = np.append(positions.gather(total[:size]), total[size])
-    clients, number = claim.total.named_clients, claim.total.round
-    opened, moved = compression.mean(levels, clients, number, exponent, context.threads)
-    positions.scatter(opened, mean)
-    norm = compression.norm.norm_at(moved)
-    sums.note(f"the mean norm of updates that the sum of round {number} leads to is {norm:.4g}", "norm")
-    return mean, moved
+    if (number := as_unsigned(exponent, "exponent", least=-MOST_EXPONENT)) > MOST_EXPONENT:
+        raise ParameterError(f"exponent must be at most {MOST_EXPONENT}")
+    return number

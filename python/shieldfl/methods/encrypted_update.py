@@ -38,7 +38,6 @@ __all__ = [
     "smallest",
     "stated_weight",
     "with_buffers_times",
-    "with_parameters_alone",
 ]
 
 _MOST = float(np.finfo(np.float32).max)
@@ -372,14 +371,6 @@ class MixedUpload:
 def encrypted_positions(zone: Mask, buffers: int) -> Mask:
     """Return the zone of P parameters, followed by ``buffers`` positions that are all encrypted."""
     return zone.resized(zone.size + buffers, chosen=True)
-
-
-def with_parameters_alone(zone: Mask | None, plan: FederationPlan, *, more: int) -> Mask | None:
-    """Return a zone without buffers, and with so many positions more behind the parameters."""
-    if zone is None:
-        return None
-    encrypted = zone.resized(plan.parameters).resized(plan.parameters + more, chosen=True)
-    return encrypted.resized(plan.parameters + more + plan.buffers)
 
 
 def read_agreed_positions(

@@ -180,8 +180,9 @@ class ClipRule(MovingNorm):
     """How the clipping norm moves from that of the first round to that of each later one."""
 
     quantile: float
-    """gamma, the share of clients to be within C; ``first_norm`` is C_0, and ``learning_rate`` eta."""
+    """gamma, the share of clients to be within C; the first norm is C_0."""
     learning_rate: float
+    """eta."""
 
     def moved(self, exponent: int, share_within: float) -> int:
         """Return the exponent after a round, from the share of its clients that were within C by its sum."""

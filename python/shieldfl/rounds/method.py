@@ -604,9 +604,9 @@ class EmbeddedRoles:
 
     The other roles get the authority's set-up as bytes, as they would elsewhere.
 
-    ``shared_secret``, of clients and key authority, is drawn if it is None. ``kept`` is what :meth:`parts`
-    returned in another process, with the key: the roles continue from there. ``together`` has the work that
-    clients which open sums share; with None each does all of it.
+    ``client_threads`` are each client's, if not ``threads``. ``shared_secret``, of clients and key authority,
+    is drawn if it is None. ``kept`` is what :meth:`parts` returned in another process, with the key: the
+    roles continue from there. ``together`` has what clients that open sums share; with None each opens all.
     """
 
     def __init__(
@@ -616,6 +616,7 @@ class EmbeddedRoles:
         weights: Sequence[int] | None = None,
         *,
         threads: int | None = None,
+        client_threads: int | None = None,
         shared_secret: bytes | None = None,
         kept: tuple[Message, bytes] | None = None,
         together: OpenedTogether | None = None,
@@ -627,6 +628,7 @@ class EmbeddedRoles:
         self.weights = checked_weights(weights, method.plan.clients)
         self.shared_secret = shared_secret
         self._threads = threads
+        self._client_threads = client_threads or threads
         self._together = together
         with naming_own_method(method.name, type(method)):
             if kept is None:
@@ -677,7 +679,7 @@ class EmbeddedRoles:
             index,
             self.weights[index],
             self.initial,
-            threads=self._threads,
+            threads=self._client_threads,
             shared_secret=self.shared_secret,
         )
         if self._together is not None:

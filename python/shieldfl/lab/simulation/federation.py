@@ -282,10 +282,11 @@ class ClientTraining:
 
 
 def _are_the_same(one: FloatVector, other: FloatVector) -> bool:
-    """Say whether two vectors are in one place of memory that never changes, or are both empty."""
-    if one.flags.writeable or other.flags.writeable:
-        return not (one.size or other.size)
-    return one.size == other.size and (not one.size or address_of(one) == address_of(other))
+    """Say whether two vectors are the same read-only ones, as models of rounds are, or are both empty."""
+    if one.size != other.size or not one.size:
+        return one.size == other.size
+    unchanging = not (one.flags.writeable or other.flags.writeable) and one.strides == other.strides
+    return unchanging and address_of(one) == address_of(other)
 
 
 def _ended_by_itself() -> ParameterError:
@@ -332,15 +333,21 @@ def _train_in_copy(
     return trained._replace(outcome=update), trainers[client].kinds
 
 
+def _timed(step: Callable[[], Message]) -> tuple[Message, float]:
+    begun = time.perf_counter()
+    return step(), time.perf_counter() - begun
+
+
 _MOST_DRAWS = 10_000
 
 
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
 
-    Clients' steps run one after another in this process; while they train, others' steps run. Totals that all
-    clients open alike are opened once; these seconds count for each client. After a round the material of
-    its messages is freed, so that memory is needed for the clients of one round.
+    Clients' steps run in this process while others train: as many at a time as train, if they encrypt, else
+    one after another. Totals that all clients open alike are opened once; these seconds count for each
+    client. After a round the material of its messages is freed, so that memory is needed for the clients of
+    one round.
 
     Parameters
     ----------
@@ -378,6 +385,8 @@ class EmbeddedFederation(EmbeddedRoles):
             initial,
             weights,
             threads=threads,
+            # Where several clients encrypt at a time, each has a core.
+            client_threads=1 if processes > 1 and method.purposes else None,
             shared_secret=shared_secret,
             kept=kept,
             together=together,
@@ -468,7 +477,7 @@ class EmbeddedFederation(EmbeddedRoles):
             traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
             self._training.wait_for_all()
             traffic.losses = [loss for loss in self._losses.values() if loss is not None]
-            traffic.saved_seconds = self._saved_seconds + self._training.take_saved()
+            traffic.saved_seconds = max(0.0, self._saved_seconds) + self._training.take_saved()
             self._newest = next(iter(traffic.finished), self._newest)
             return traffic
         except BaseException:
@@ -537,11 +546,18 @@ class EmbeddedFederation(EmbeddedRoles):
                 self._training.wait_for(index)
                 answer = None if message_of is None else message_of(index)
                 step = partial(self.clients[index].step, phase, answer)
-                in_parallel = at_once > 1 and index not in self._refused
-                made.append((index, pool.submit(step).result if in_parallel else step))
+                if at_once > 1 and index not in self._refused:
+                    step = partial(self._waited_for, pool.submit(_timed, step))
+                made.append((index, step))
                 if len(made) > at_once or at_once == 1:
                     yield made.popleft()
             yield from made
+
+    def _waited_for(self, timed: Future[tuple[Message, float]]) -> Message:
+        begun = time.perf_counter()
+        message, seconds = timed.result()
+        self._saved_seconds += seconds - (time.perf_counter() - begun)
+        return message
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
         stage = "open" if self.method.clients_open else "merge"

@@ -300,7 +300,7 @@ class MethodRun:
         else:
             self._shares = kept.shares
             self._account.restore(kept.account)
-        # A large batch is worth threads where a step of training is not.
+        # A batch that is measured may be worth threads where a step of training is not.
         self._measured_on = (
             torch.get_num_threads()
             if processes == 1
@@ -337,8 +337,7 @@ class MethodRun:
             self._trainers,
             config.seed,
             weights=weights,
-            # Where several clients encrypt at a time, each has a core of its own.
-            threads=1 if processes > 1 else config.threads,
+            threads=config.threads,
             # Not secret: anybody who knows the seed can repeat the run.
             shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
             layout=update_layout(model),

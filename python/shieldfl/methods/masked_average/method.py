@@ -22,11 +22,7 @@ from shieldfl.encryption.registry import (
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.learning.local_update import DoubleVector, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.compression import (
-    CompressedUpdates,
-    Compression,
-    CompressionOption,
-)
+from shieldfl.methods.compression import Compression, CompressionOption
 from shieldfl.methods.dp_sgd_rounds import DpSgdClient, KindsOfRounds
 from shieldfl.methods.encrypted_update import (
     UPDATE,
@@ -38,7 +34,6 @@ from shieldfl.methods.encrypted_update import (
     in_buffer_range,
     read_agreed_positions,
     stated_weight,
-    with_parameters_alone,
 )
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.masked_average.opening import MaskedAverageRule, Reader
@@ -207,7 +202,6 @@ class MaskedAverageClient(DpSgdClient):
         "zone": Mask | None,
         "_agreed": Mask | None,
         "_clip_exponent": int,
-        "_compressed": CompressedUpdates | None,
     }
     method: MaskedAverage
 
@@ -221,8 +215,6 @@ class MaskedAverageClient(DpSgdClient):
         self.zone = method.zone
         self._agreed: Mask | None = None
         self._clip_exponent = 0
-        of = method.compression
-        self._compressed = None if of is None else CompressedUpdates(of, index)
         self._sent_buffers = self._buffer_count if method.shares_buffers else 0
         self._upload: MixedUpload | None = None
         self.tell_vector: Callable[[NDArray[Any]], None] | None = None
@@ -232,9 +224,6 @@ class MaskedAverageClient(DpSgdClient):
         _check_zone(self)
         refuse_unless(self._agreed is None or self._agreed == self._read_zone(self._agreed.to_bytes()))
         refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
-        refuse_unless((self._compressed is None) == (self.method.compression is None))
-        if self._compressed is not None:
-            self._compressed.check_size(self._summed.count)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         method, exponent = self.method, 0
@@ -279,8 +268,6 @@ class MaskedAverageClient(DpSgdClient):
             self.zone = zone
             if method.share is not None and method.share.needs_mask(self.round):
                 self._agreed = zone  # for the whole run, once an update was encrypted by it
-            if self._compressed is not None:
-                self._compressed.sent()
             return Message(self._upload.parts(vector, ciphertexts, zone))
 
     def _speak(self) -> Message:
@@ -323,8 +310,8 @@ class MaskedAverageClient(DpSgdClient):
     def _vector(self, answer: Message | None) -> FloatVector | DoubleVector:
         """Return the vector to average (N,), by what the phase before decided; with noise, whole numbers."""
         noise, difference = self.method.noise_in(self.round), self._difference()
-        if self._compressed is not None:
-            return self._levels(difference, self._compressed)
+        if self.method.compression is not None:
+            return self._levels(difference, self.method.compression)
         if noise is None:
             return difference
         vector = np.zeros(self.method.positions)
@@ -335,11 +322,12 @@ class MaskedAverageClient(DpSgdClient):
             vector[self._size] = share_of(noise, self.context, within, self.round, 1.0, counts=True)[0][0]
         return vector
 
-    def _levels(self, difference: FloatVector, updates: CompressedUpdates) -> FloatVector:
-        of_round = (self.round, self._clip_exponent, self.context.threads)
-        levels = updates.levels(self._summed.gather(difference), *of_round)
+    def _levels(self, difference: FloatVector, compression: Compression) -> FloatVector:
+        of_round = (self.index, self.round, self._clip_exponent, self.context.threads)
+        levels = compression.levels(self._summed.gather(difference), *of_round)
         vector: FloatVector = np.zeros(self.method.positions, dtype=np.float32)
-        self._summed.resized(self._size + 1, chosen=True).resized(vector.size).scatter(levels, vector)
+        sent = self._summed.resized(self._size + compression.norm_levels, chosen=True)
+        sent.resized(vector.size).scatter(levels, vector)
         return vector
 
     def _state(self, disclosure: Disclosure) -> None:
@@ -380,7 +368,8 @@ class MaskedAverageClient(DpSgdClient):
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
         own = np.zeros(self._size)
         if (compression := self.method.compression) is not None:
-            levels = np.append(self._summed.gather(sent), float(vector[self._size]))
+            norm = vector[self._size : self._size + compression.norm_levels]
+            levels = np.append(self._summed.gather(sent), norm)
             mean, _ = compression.mean(levels, (self.index,), self.round, self._clip_exponent)
             self._summed.scatter(mean, own)
             return own
@@ -467,11 +456,12 @@ class MaskedAverage(Method):
             self.compression = settings.compression(plan.clients)
         if (compression := self.compression) is not None:
             if not scheme_named(settings.encryption).has_sum_bits:
-                raise ParameterError("compressed updates need sums of few bits: set encryption to kahe")
-            self.weighs_all_alike, self.shares_buffers, sends_rest = True, False, False
+                raise ParameterError(
+                    "compressed updates need sums of few bits: set encryption to kahe or pads"
+                )
             self.why_alike = ": a weight would take more bits of every value"
             fixed_point = FixedPoint(compression.value_bits, 0, 0)
-            zone = with_parameters_alone(zone, plan, more=1)
+            zone, sends_rest = self._summing_whole_numbers(plan, zone, compression.norm_levels), False
         super().__init__(name, settings, plan)
         self.zone, self.sends_rest = zone, sends_rest
         scheme = getattr(settings, "encryption", self.schemes[0])
@@ -507,8 +497,7 @@ class MaskedAverage(Method):
         the scheme can do with.
         """
         asked: AskedNoise = settings.asked_noise
-        self._target, self.weighs_all_alike = asked.target_epsilon, True
-        self.why_alike, self.shares_buffers = ": a weight would let one count for more than C", False
+        self._target, self.why_alike = asked.target_epsilon, ": a weight would let one count for more than C"
         self._noised_rounds = plan.rounds
         if self.share is not None:
             kinds = self.share.rounds.counts(plan.rounds)
@@ -529,10 +518,18 @@ class MaskedAverage(Method):
         if asked.target_epsilon is not None:
             multiplier = multiplier_for(asked.target_epsilon, self.delta, self._noised_rounds, planned)
         self.noise, settings = planned(multiplier), settings.with_multiplier(multiplier)
-        if zone is not None:
-            self.aggregator_sees = "ciphertexts and their number"
-            zone, sends_rest = with_parameters_alone(zone, plan, more=int(self.noise.count_steps > 0)), False
+        zone = self._summing_whole_numbers(plan, zone, int(self.noise.count_steps > 0))
+        sends_rest = sends_rest and zone is None
         return settings, FixedPoint(self.noise.value_bits, 0, 0), zone, sends_rest
+
+    def _summing_whole_numbers(self, plan: FederationPlan, zone: Mask | None, more: int) -> Mask | None:
+        """Have all count alike and keep buffers; return the zone with ``more`` behind the parameters."""
+        self.weighs_all_alike, self.shares_buffers = True, False
+        if zone is None:
+            return None
+        self.aggregator_sees = "ciphertexts and their number"
+        encrypted = zone.resized(plan.parameters).resized(plan.parameters + more, chosen=True)
+        return encrypted.resized(plan.parameters + more + plan.buffers)
 
     @property
     def moving_norm(self) -> MovingNorm | None:
@@ -541,8 +538,10 @@ class MaskedAverage(Method):
 
     @property
     def positions(self) -> int:
-        """The number of values in a sent update: one more than the model's if a norm moves."""
-        return self.plan.update_size + (self.moving_norm is not None)
+        """The number of values in a sent update: more than the model's if a norm moves."""
+        if self.compression is not None:
+            return self.plan.update_size + self.compression.norm_levels
+        return self.plan.update_size + (self.clip_rule is not None)
 
     @property
     def _sum_bits(self) -> int | None:
@@ -582,6 +581,8 @@ class MaskedAverage(Method):
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         unused = getattr(self.own, "without_effect", ())
         stated = {name: value for name, value in super().settings(weights).items() if name not in unused}
+        if self.compression is not None:
+            return stated | {"bits_of_a_value": self.compression.bits, "bits_of_a_sum": self._sum_bits}
         if self.noise is None:
             return stated
         noise, charged = self.noise, (self._noised_rounds, self.delta)

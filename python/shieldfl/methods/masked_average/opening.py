@@ -11,7 +11,7 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector
 from shieldfl.masks import Mask
-from shieldfl.methods.compression import opened_levels
+from shieldfl.methods.compression import Compression
 from shieldfl.methods.encrypted_update import SCORES, MixedTotal, opened_mean
 from shieldfl.methods.noised_sums import NORM_EXPONENT, opened_shares
 from shieldfl.privacy.noise import MOST_EXPONENT
@@ -108,7 +108,7 @@ class MaskedAverageRule(OpeningRule):
         noise = method.noise_in(number)
         if method.compression is not None:
             of_total = (self.context, claim, sums, self._clip_exponent)
-            mean, self._clip_exponent = opened_levels(method.compression, *of_total)
+            mean, self._clip_exponent = _opened_levels(method.compression, *of_total)
         elif noise is not None:
             mean = self._opened_shares(noise, claim, sums)
         elif (read := method.reader(self.context, claim, message)) is not None:
@@ -131,3 +131,22 @@ class MaskedAverageRule(OpeningRule):
             text = f"the clipping norm that the sum of round {claim.total.round} leads to is {led_to:.4g}"
             sums.note(text, "clipping norm")
         return mean
+
+
+def _opened_levels(
+    compression: Compression, context: RoleContext, claim: MixedTotal, sums: RoundSums, exponent: int
+) -> tuple[DoubleVector, int]:
+    """Open a total of levels; return its mean (P,), 0 where nothing is encrypted, and the next exponent.
+
+    Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
+    """
+    claim.check_weights(1)
+    total, size = claim.union.scatter(sums.open(claim.total)), context.plan.parameters
+    positions, mean = claim.positions.resized(size), np.zeros(size)
+    levels = np.append(positions.gather(total[:size]), total[size : size + compression.norm_levels])
+    clients, number = claim.total.named_clients, claim.total.round
+    opened, moved = compression.mean(levels, clients, number, exponent, context.threads)
+    positions.scatter(opened, mean)
+    norm = compression.norm.norm_at(moved)
+    sums.note(f"the mean norm of updates that the sum of round {number} leads to is {norm:.4g}", "norm")
+    return mean, moved
