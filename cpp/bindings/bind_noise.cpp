@@ -86,16 +86,15 @@ void bind_noise(py::module_& module) {
   module.def(
       "rotate_to_levels",
       [](const Array<float>& update, Array<float>& levels, const py::bytes& seed_bytes,
-         const py::bytes& zeros_bytes, double steps_per_unit, std::int32_t least, std::int32_t most,
+         std::uint32_t sign_of_zero, double steps_per_unit, std::int32_t least, std::int32_t most,
          std::size_t threads) {
         const Seed seed = public_seed(seed_bytes);
-        const Seed of_zeros = public_seed(zeros_bytes);
         const auto in = view(update);
         const auto out = mutable_view(levels);
         const ReleasedInterpreter release;
-        return noise::rotate_to_levels(in, out, {steps_per_unit, least, most}, seed, of_zeros, threads);
+        return noise::rotate_to_levels(in, out, {steps_per_unit, least, most}, seed, sign_of_zero, threads);
       },
-      py::arg("update").noconvert(), py::arg("levels").noconvert(), py::arg("seed"), py::arg("seed_of_zeros"),
+      py::arg("update").noconvert(), py::arg("levels").noconvert(), py::arg("seed"), py::arg("sign_of_zero"),
       py::arg("steps_per_unit"), py::arg("least"), py::arg("most"), py::arg("threads") = 0);
   py::class_<noise::NoiseTable, std::shared_ptr<noise::NoiseTable>>(module, "NoiseTable")
       .def(py::init([](const Array<std::uint64_t>& high, const Array<std::uint64_t>& low,

@@ -1,7 +1,6 @@
 #include "noise/levels.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -24,14 +23,12 @@ void to_nearest(std::span<float> values, float least, float most) {
   }
 }
 
-// Of kNoiseBlock values, or what is left at the end.
-void to_sign(std::span<float> values, float least, float most, RandomStream signs_of_zeros) {
-  std::array<std::uint64_t, kNoiseBlock / 64> words{};
-  signs_of_zeros.fill({reinterpret_cast<std::uint8_t*>(words.data()), sizeof words});
-  for (std::size_t i = 0; i < values.size(); ++i) {
+// `sign` is that of the first value.
+void to_sign(std::span<float> values, float least, float most, std::uint32_t sign) {
+  for (float& value : values) {
     // A zero is below the smallest positive number, and not below zero.
-    const auto is_minus = static_cast<std::uint32_t>(words[i / 64] >> (i % 64) & 1U);
-    values[i] = values[i] < std::bit_cast<float>(is_minus) ? least : most;
+    value = value < std::bit_cast<float>(sign >> 31U) ? least : most;
+    sign += kSignStep;
   }
 }
 
@@ -47,7 +44,7 @@ void check(const LevelRange& range) {
 }  // namespace
 
 double rotate_to_levels(std::span<const float> update, std::span<float> levels, const LevelRange& range,
-                        const Seed& rotation_seed, const Seed& seed_of_zeros, std::size_t threads) {
+                        const Seed& rotation_seed, std::uint32_t sign_of_zero, std::size_t threads) {
   check(range);
   if (levels.size() != update.size()) throw Error(ErrorCode::kParameter, "there is a level for each value");
   const double norm = measure_clipping(update, kLongestUpdate, threads).original_norm;
@@ -61,13 +58,11 @@ double rotate_to_levels(std::span<const float> update, std::span<float> levels, 
   const auto most = static_cast<float>(range.most);
   const std::size_t used = threads_for(threads, levels.size(), kValuesWorthScaling);
   parallel_for(levels.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t start = begin; start < end; start += kNoiseBlock) {
-      const auto part = levels.subspan(start, std::min(kNoiseBlock, end - start));
-      if (range.most - range.least == 1) {
-        to_sign(part, least, most, RandomStream(seed_of_zeros, start / kNoiseBlock));
-      } else {
-        to_nearest(part, least, most);
-      }
+    const auto part = levels.subspan(begin, end - begin);
+    if (range.most - range.least == 1) {
+      to_sign(part, least, most, sign_of_zero + static_cast<std::uint32_t>(begin) * kSignStep);
+    } else {
+      to_nearest(part, least, most);
     }
   });
   return norm;

@@ -42,7 +42,7 @@ def rotate_to_levels(
     update: NDArray[np.float32],
     levels: NDArray[np.float32],
     seed: bytes,
-    seed_of_zeros: bytes,
+    sign_of_zero: int,
     steps_per_unit: float,
     least: int,
     most: int,

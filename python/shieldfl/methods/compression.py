@@ -129,7 +129,7 @@ class Compression:
         least, most = self.range_of(number)
         levels = np.empty(values.size + _NORM_LEVELS, dtype=np.float32)
         steps, seed = 1.0 / self._step(exponent, values.size), self._seed(round)
-        of_zeros = hashlib.sha256(seed + number.to_bytes(8, "little")).digest()
+        of_zeros = int.from_bytes(hashlib.sha256(seed + number.to_bytes(8, "little")).digest()[:4], "little")
         own = (seed, of_zeros, steps, least, most, as_threads(threads))
         norm = _core.rotate_to_levels(values, levels[: values.size], *own)
         expected = self._norm_at(exponent)
