@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.plan import GlobalModel, RoleContext
 from shieldfl.stateful import refuse_unless
-
-if TYPE_CHECKING:
-    from shieldfl.methods.masked_average.method import MaskedAverage
 
 Reader = Callable[[DoubleVector], DoubleVector]
 """Turns the opened sums of a total into a mean update."""
@@ -41,7 +38,7 @@ class MaskedAverageRule(OpeningRule):
         "_clip_exponent": int,
     }
 
-    def __init__(self, method: MaskedAverage, context: RoleContext, initial: GlobalModel) -> None:
+    def __init__(self, method: Any, context: RoleContext, initial: GlobalModel) -> None:
         super().__init__(context)
         self._method = method
         self.zone = self._settled = method.zone
