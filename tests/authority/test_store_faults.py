@@ -250,7 +250,7 @@ def test_answers_of_a_process_that_is_killed_are_found_again(folder, kills):
     path = folder / "store"
     begun(path, KEPT_FOR_LONG).close()
     answers = killed_at_random(HERE / "killed_store.py", path, kills, random.Random(kills))
-    assert len(answers) > kills / 10  # how many depends on how busy the machine is
+    assert len(answers) > kills / 60  # how many depends on how busy the machine is
     with opened(path) as store:
         for number, answer in answers.items():
             assert ask(store, number, never).hex() == answer
