@@ -35,7 +35,7 @@ def attempts(script, faults, folder, operation, kind):
 def killed_at_random(script, path, kills, draw):
     """Return what left processes which were killed at any moment, by round."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
-    answers = {}
+    answers, pace = {}, 0.0
     with subprocess.Popen(
         [sys.executable, str(script), str(path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
@@ -48,10 +48,11 @@ def killed_at_random(script, path, kills, draw):
             assert started[0] == "started"
             # At any moment, of which most are in the middle of answering.
             if draw.random() < 0.8:
+                begun = time.perf_counter()
                 _record(answers, starter.stdout.readline().split())
-            time.sleep(
-                draw.uniform(0.0, draw.choice([0.01, 0.05]))
-            )  # a busy machine answers in the longer one
+                pace = time.perf_counter() - begun
+            # Two answers that left are made again before the next: a busy machine has time for that, too.
+            time.sleep(draw.uniform(0.0, draw.choice([0.01, max(0.05, 4.0 * pace)])))
             os.kill(int(started[1]), signal.SIGKILL)
             line = starter.stdout.readline().split()
             while line[0] != "ended":
@@ -250,7 +251,7 @@ def test_answers_of_a_process_that_is_killed_are_found_again(folder, kills):
     path = folder / "store"
     begun(path, KEPT_FOR_LONG).close()
     answers = killed_at_random(HERE / "killed_store.py", path, kills, random.Random(kills))
-    assert len(answers) > kills / 60  # how many depends on how busy the machine is
+    assert len(answers) > kills / 10  # how many depends on how busy the machine is
     with opened(path) as store:
         for number, answer in answers.items():
             assert ask(store, number, never).hex() == answer
