@@ -56,7 +56,7 @@ def error_of(bits: int, updates: list[np.ndarray], rounds: int = 3, **changes: o
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("size", [1, 333])
 def test_levels_are_those_of_a_readable_twin(bits, size):
-    """Round to the nearest level after the rotation; the last level tells of the norm, of which a step is an octave."""
+    """Round to the nearest level after the rotation; 64 more levels tell of the norm, on a logarithmic scale."""
     compression, norm = sf.Compression(bits=bits, clients=5, first_norm=3.0, seed=7), 3.0 * math.sqrt(2.0)
     for client, (update, number) in enumerate(zip(gaussians(5, size), (1, 2, 2**40, 4, 5), strict=True)):
         levels = compression.levels(update, client, number, 2**15)
@@ -218,6 +218,18 @@ def test_buffers_and_weights_stay_out_of_the_sum():
     assert {"bits_of_a_value": 4, "bits_of_a_sum": 6}.items() <= run.settings().items()
     parameters = run.method.purposes["update"]
     assert (parameters.value_bits, parameters.sum_bits) == (4, 6)
+
+
+@pytest.mark.parametrize("label", ["full-he", "top-2"])
+@pytest.mark.parametrize("bits", BITS)
+def test_what_clients_know_as_their_own_parts_is_together_the_mean(bits, label):
+    run, told = SteppedRun(compressed(bits, label=label)), {}
+    for client in run.clients:
+        client.tell_vector = lambda vector, one=client.index: told.update({one: vector.copy()})
+    before = run.parameters
+    run.run_round()
+    parts = [client.in_the_mean(told[client.index]) for client in run.clients]
+    np.testing.assert_allclose(run.parameters - before, np.mean(parts, axis=0), atol=1e-6)
 
 
 def test_the_last_layer_alone_is_compressed_where_nothing_else_is_trained():

@@ -1,11 +1,11 @@
 """Compression of updates that are summed: a random rotation, few levels, and a step that follows opened sums.
 
-After a random rotation every value of an update is about normal, whatever the update was. A step for all
-clients then fits all values: each is rounded to the nearest of few levels. Levels are whole numbers, so that
-their encrypted sum is exact, and as long as its bits have room for all clients.
+After a random rotation the values of an update are about normal. One step for all clients then fits all
+values: each is rounded to the nearest of few levels. Levels are whole numbers, and their encrypted sum is
+exact: its bits have room for all clients.
 
-The step follows the mean of the clients' norms, on a logarithmic scale, which is one more value of the sum.
-No client's own values decide it alone. Rotation and step are public, and protect nothing.
+The step follows the mean of the clients' norms, on a logarithmic scale, which 64 more levels of each client
+tell. No client's own values decide it alone. Rotation and step are public, and protect nothing.
 
 Sources: Suresh, Yu, Kumar and McMahan, "Distributed Mean Estimation with Limited Communication" (ICML 2017),
 section 3, the rotation; Vargaftik et al., "DRIVE: One-bit Distributed Mean Estimation" (NeurIPS 2021),
@@ -145,7 +145,7 @@ class Compression:
         octaves = math.log2(norm / expected) if norm else -_OCTAVES
         part = min(max(octaves / _OCTAVES, -1.0), 1.0)
         levels[values.size :] = np.floor(
-            (least + most + (most - least) * part) / 2.0 + self._phases(number, seed)
+            (least + most + (most - least) * part) / 2.0 + self._phases([number], seed)[0]
         )
         return levels
 
@@ -165,10 +165,8 @@ class Compression:
         Raises ParameterError for no clients, one twice, NaN, infinity, and another number of values.
         """
         numbers = [as_unsigned(client, "client") for client in clients]
-        ends, count = (
-            list(map(self.range_of, numbers)),
-            as_count(len(numbers), "the number of clients in the sum"),
-        )
+        count = as_count(len(numbers), "the number of clients in the sum")
+        ends = list(map(self.range_of, numbers))
         sums = as_vector(total, (np.float32, np.float64), "the sum").astype(np.float64)
         size = sums.size - _NORM_LEVELS
         if len(set(numbers)) < count or size < 0 or not np.isfinite(sums).all():
@@ -181,8 +179,8 @@ class Compression:
         # One bit is a step up or down, from a middle between two levels.
         step, seed = self._step(exponent, size) * (2.0 if self.bits == 1 else 1.0), self._seed(round)
         mean = _core.rotate(sums[:size], seed, True, step / count, as_threads(threads))
-        phases = sum(float(self._phases(number, seed).mean()) for number in numbers)
-        part = 2.0 * ((float(sums[size:].mean()) - phases) / count + 0.5) / (most - least)
+        place = float(sums[size:].mean()) / count - float(self._phases(numbers, seed).mean()) + 0.5
+        part = 2.0 * place / (most - least)
         # No honest sum tells of more: a client that lies does not move the step further either.
         return mean, self.norm.raised(_checked(exponent), _OCTAVES * min(max(part, -1.0), 1.0))
 
@@ -206,13 +204,14 @@ class Compression:
         parts = self.seed.to_bytes(8, "little") + as_unsigned(round_number, "round").to_bytes(8, "little")
         return hashlib.sha256(b"shieldfl compression 1\0" + parts).digest()
 
-    def _phases(self, client: int, seed: bytes) -> NDArray[np.float64]:
-        """Return what is added before a norm's levels are rounded down, in [0, 1), (64,): evenly spread.
+    def _phases(self, clients: Sequence[int], seed: bytes) -> NDArray[np.float64]:
+        """Return what is added before norms' levels are rounded down, in [0, 1), (m, 64): evenly spread.
 
-        It is public, so that the sum of all phases is taken from the sum again.
+        It is public, so that all phases are taken from the sum again.
         """
         start = int.from_bytes(hashlib.sha256(seed).digest()[:4], "little") / 2.0**32
-        return (start + client / self.clients / _NORM_LEVELS + np.arange(_NORM_LEVELS) / _NORM_LEVELS) % 1.0
+        of_clients = start + np.array(clients) / self.clients / _NORM_LEVELS
+        return np.add.outer(of_clients, np.arange(_NORM_LEVELS) / _NORM_LEVELS) % 1.0
 
 
 @dataclass(frozen=True)

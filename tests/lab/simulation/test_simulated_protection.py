@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ ENCRYPTING = [one for one in variants() + twins(variants()) if one.encryption is
 OF_UPDATES = "ciphertexts"
 
 
-def sent_by(federation: EmbeddedFederation, change: Callable[[int, Message], Message]) -> Iterator[Message]:
-    """Run a round whose messages are changed on their way; yield those that the aggregator gets."""
+def sent_by(federation: EmbeddedFederation, change: Callable[[int, Message], Message]) -> list[Message]:
+    """Run a round whose messages are changed on their way; return those that the aggregator gets."""
     got, receive = [], federation.aggregator.receive
 
     def receive_changed(phase: str, client: int, message: Message) -> None:
@@ -28,7 +28,7 @@ def sent_by(federation: EmbeddedFederation, change: Callable[[int, Message], Mes
 
     federation.aggregator.receive = receive_changed
     federation.run_round(1, range(CLIENTS), 2)
-    return iter(got)
+    return got
 
 
 @pytest.mark.parametrize("variant", ENCRYPTING, ids=lambda one: one.label)

@@ -36,7 +36,7 @@ from shieldfl.methods.encrypted_update import (
     stated_weight,
 )
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
-from shieldfl.methods.masked_average.opening import MaskedAverageRule, Reader
+from shieldfl.methods.masked_average.opening import MaskedAverageRule, Reader, mean_of_levels
 from shieldfl.methods.noised_sums import (
     OF_NOISY_SUMS,
     AskedNoise,
@@ -366,16 +366,12 @@ class MaskedAverageClient(DpSgdClient):
     def in_the_mean(self, vector: FloatVector | DoubleVector) -> DoubleVector:
         """Return its part (P,) of the round's mean, by what it encrypted, as it alone knows it."""
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
-        own = np.zeros(self._size)
-        if (compression := self.method.compression) is not None:
-            norm = vector[self._size : self._size + compression.norm_levels]
-            levels = np.append(self._summed.gather(sent), norm)
-            mean, _ = compression.mean(levels, (self.index,), self.round, self._clip_exponent)
-            self._summed.scatter(mean, own)
-            return own
+        if self.method.compression is not None:
+            of_round = ((self.index,), self.round, self._clip_exponent, self.context.threads)
+            return mean_of_levels(self.method.compression, self._summed, np.asarray(vector), *of_round)[0]
         if noise is None:
             return sent
-        steps = noise.steps_per_unit_at(self._clip_norm)
+        own, steps = np.zeros(self._size), noise.steps_per_unit_at(self._clip_norm)
         share = self._shares_in(sent)
         self._summed.scatter(mean_of_shares(self.context, share, 1, self.round, steps), own)
         return own

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, WireFormatError
@@ -130,6 +131,26 @@ class MaskedAverageRule(OpeningRule):
         return mean
 
 
+def mean_of_levels(
+    compression: Compression,
+    summed: Mask,
+    vector: NDArray[Any],
+    clients: Sequence[int],
+    round_number: int,
+    exponent: int,
+    threads: int | None,
+) -> tuple[DoubleVector, int]:
+    """Return the mean (P,) of levels as clients send them or sums have them, and the next exponent.
+
+    It is 0 outside of ``summed``, the parameters that have levels.
+    """
+    size, mean = summed.size, np.zeros(summed.size)
+    levels = np.append(summed.gather(vector[:size]), vector[size : size + compression.norm_levels])
+    of_summed, moved = compression.mean(levels, clients, round_number, exponent, threads)
+    summed.scatter(of_summed, mean)
+    return mean, moved
+
+
 def _opened_levels(
     compression: Compression, context: RoleContext, claim: MixedTotal, sums: RoundSums, exponent: int
 ) -> tuple[DoubleVector, int]:
@@ -138,12 +159,10 @@ def _opened_levels(
     Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
     """
     claim.check_weights(1)
-    total, size = claim.union.scatter(sums.open(claim.total)), context.plan.parameters
-    positions, mean = claim.positions.resized(size), np.zeros(size)
-    levels = np.append(positions.gather(total[:size]), total[size : size + compression.norm_levels])
+    total, positions = claim.union.scatter(sums.open(claim.total)), claim.positions
     clients, number = claim.total.named_clients, claim.total.round
-    opened, moved = compression.mean(levels, clients, number, exponent, context.threads)
-    positions.scatter(opened, mean)
+    summed = positions.resized(context.plan.parameters)
+    mean, moved = mean_of_levels(compression, summed, total, clients, number, exponent, context.threads)
     norm = compression.norm.norm_at(moved)
     sums.note(f"the mean norm of updates that the sum of round {number} leads to is {norm:.4g}", "norm")
     return mean, moved
