@@ -7,6 +7,8 @@ import pytest
 from shieldfl.array_view import mapped_frame
 from shieldfl.authority.role_state import pack_state, unpack_state
 from shieldfl.errors import CapacityError, KeyMismatchError, WireFormatError
+from shieldfl.rounds.reports import Reporter
+from shieldfl.stateful import encode_record
 
 KEY = bytes(range(32))
 
@@ -33,9 +35,18 @@ def test_a_file_of_a_state_can_be_closed_while_its_refusal_is_on_its_way(tmp_pat
         unpack_state(owner, memoryview(b"other" * 20).cast("b"), None)
 
 
-def test_a_record_that_cannot_be_sealed_is_overwritten_all_the_same(monkeypatch):
-    monkeypatch.setattr("shieldfl.authority.role_state.LONGEST_SEALED_BYTES", 99)
-    record = bytearray(b"1" * 100)
+def test_a_state_overwrites_its_record_whether_it_can_be_sealed_or_not(monkeypatch):
+    records: list[bytearray] = []
+
+    def encode(*parts):
+        records.append(encode_record(*parts))
+        return records[-1]
+
+    monkeypatch.setattr("shieldfl.rounds.reports.encode_record", encode)
+    role = Reporter()
+    role.bind(bytes(32), "client", 1)
+    role.state(KEY)
+    monkeypatch.setattr("shieldfl.authority.role_state.LONGEST_SEALED_BYTES", 1)
     with pytest.raises(CapacityError, match="divide the model into parts"):
-        pack_state(b"owner", record, KEY)
-    assert record == bytes(100)
+        role.state(KEY)
+    assert len(records) == 2 and all(record == bytes(len(record)) != b"" for record in records)

@@ -33,21 +33,18 @@ _NONCE_BYTES = 12
 def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
     """Return a state's bytes: a head that names its owner, then the record, with a checksum or sealed.
 
-    With a key, AES-256-GCM seals the record, and the record is overwritten even if sealing fails. Raises
-    CapacityError for a record of 2 GiB or more that is to be sealed.
+    With a key, AES-256-GCM seals the record. Raises CapacityError for a record of 2 GiB or more that is to be
+    sealed.
     """
     head = _MAGIC + _HEAD.pack(key is not None, len(owner)) + owner
     if key is None:
         digest = hashlib.sha256(head)
         digest.update(record)
         return b"".join((head, record, digest.digest()))
-    try:
-        if len(record) > LONGEST_SEALED_BYTES:
-            raise CapacityError(TOO_LONG_TO_SEAL)
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        return head + nonce + bytes(_cipher(key).encrypt(nonce, record, head))
-    finally:
-        record[:] = bytes(len(record))
+    if len(record) > LONGEST_SEALED_BYTES:
+        raise CapacityError(TOO_LONG_TO_SEAL)
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return b"".join((head, nonce, _cipher(key).encrypt(nonce, record, head)))
 
 
 def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:

@@ -612,7 +612,7 @@ class Scheme:
         ``own`` are those that the client protects. Raises PolicyError or ParameterError where the sum leaves
         some of them out, RangeError.
         """
-        if (own - positions.mask).count:
+        if own != positions.mask and (own - positions.mask).count:
             raise PolicyError("the union leaves out positions that this client protects: nothing was sent")
         return encryptor.encrypt(update, positions.mask, weight, round_number).to_bytes(), positions.mask
 
