@@ -28,18 +28,24 @@ from shieldfl.methods.compression import CompressedBits
 
 Vectors = list[NDArray[np.float32]]
 BITS: tuple[CompressedBits, ...] = (8, 4, 2, 1)
+FORMS: tuple[tuple[CompressedBits, int], ...] = (*((bits, 1) for bits in BITS), (4, 10))
+"""Bits, and one in how many values a round sends."""
 CLIENTS = 64
 
 
-def parameters_of(bits: CompressedBits, clients: int, values: int) -> sf.kahe.Parameters:
+def title(bits: CompressedBits, one_in: int) -> str:
+    """Return how a form is called in a table."""
+    return f"{bits}" if one_in == 1 else f"{bits}, one in {one_in}"
+
+
+def parameters_of(compression: sf.Compression, clients: int, values: int) -> sf.kahe.Parameters:
     """Return the parameters of a sum of so many clients' levels."""
-    compression = sf.Compression(bits, clients)
     return sf.kahe.Parameters.plan(
         max_clients=clients,
         value_bits=compression.value_bits,
         fraction_bits=0,
         sum_bits=compression.sum_bits(clients),
-        count=values + compression.norm_levels,
+        count=compression.count(values),
         goal="size",
     )
 
@@ -48,7 +54,11 @@ def bytes_rows(values: int) -> Iterator[list[str]]:
     """Yield bytes a value by number of clients, and of a value without compression."""
     for clients in (4, 16, 64, 100, 1000):
         plain = sf.kahe.Parameters.plan(max_clients=clients, count=values, goal="size").bytes_per_value
-        found = [parameters_of(bits, clients, values).bytes_per_value for bits in BITS]
+        found = []
+        for bits, one_in in FORMS:
+            compression = sf.Compression(bits, clients, one_in=one_in)
+            of_level = parameters_of(compression, clients, values).bytes_per_value
+            found.append(of_level * compression.count(values) / values)
         yield [f"{clients:,}", f"{plain:.2f}", *(f"{one:.3f}" for one in found)]
 
 
@@ -121,9 +131,9 @@ def time_rows(values: int, repetitions: int = 5) -> Iterator[list[str]]:
     authority = sf.KeyAuthority(sf.kahe.Parameters.plan(max_clients=CLIENTS, count=values), min_clients=2)
     plain = sf.kahe.Encryptor(authority.enrol("plain"), 1)
     number = iter(range(1, 10_000))
-    for bits in BITS:
-        compression = sf.Compression(bits, CLIENTS, float(np.linalg.norm(update)))
-        own = sf.KeyAuthority(parameters_of(bits, CLIENTS, values), min_clients=2)
+    for bits, one_in in FORMS:
+        compression = sf.Compression(bits, CLIENTS, float(np.linalg.norm(update)), one_in=one_in)
+        own = sf.KeyAuthority(parameters_of(compression, CLIENTS, values), min_clients=2)
         encryptor = sf.kahe.Encryptor(own.enrol("own"), 1)
         times: tuple[list[float], ...] = ([], [], [])
         for _ in range(repetitions):
@@ -139,15 +149,17 @@ def time_rows(values: int, repetitions: int = 5) -> Iterator[list[str]]:
             ):
                 kept.append(1e9 * seconds / values)
         first, second, third = map(median, times)
-        yield [str(bits), f"{first:.2f}", f"{second:.2f}", f"{first + second:.2f}", f"{third:.2f}"]
+        yield [title(bits, one_in), f"{first:.2f}", f"{second:.2f}", f"{first + second:.2f}", f"{third:.2f}"]
 
 
 def accuracy_rows(datasets: list[str], rounds: int, seeds: int) -> Iterator[list[str]]:
     """Yield the last round's accuracy in per cent, and what is lost by compression: mean and deviation of pairs."""
     for dataset in datasets:
         plain: list[float] = []
-        for bits in (None, *BITS):
-            settings = {"full-he": {"compressed_bits": bits}}
+        for form in (None, *FORMS):
+            settings = {}
+            if form is not None:
+                settings = {"full-he": {"compressed_bits": form[0], "compressed_one_in": form[1]}}
             of_run: dict[str, Any] = {"clients": 20, "rounds": rounds, "local_epochs": 1, "threads": 2}
             of_run["model"] = "simple-cnn" if dataset.startswith("cifar") else "mlp"
             runs = sf.run(dataset, "full-he", seeds=range(seeds), settings=settings, **of_run)
@@ -158,7 +170,7 @@ def accuracy_rows(datasets: list[str], rounds: int, seeds: int) -> Iterator[list
             spread = stdev(lost) if len(lost) > 1 else 0.0
             yield [
                 dataset,
-                str(bits or "none"),
+                "none" if form is None else title(*form),
                 f"{mean(found):.2f}",
                 f"{mean(lost):+.2f} ± {spread:.2f}",
                 f"{last[0]['bytes_up'] / 1e6:.3f}",
@@ -182,7 +194,7 @@ def main() -> None:
         heads = ("data", "bits", "accuracy, %", "lost, points", "MB up a client")
         console.print(result_table(heads, rows, words={"data", "bits"}))
         return
-    of_bytes = ("clients", "as they are", *(f"{bits} bits" for bits in BITS))
+    of_bytes = ("clients", "as they are", *(title(*form) for form in FORMS))
     console.print(f"bytes a value, {given.values:,} values", result_table(of_bytes, bytes_rows(given.values)))
     of_errors = ("correlation", "norms", "bits", "summed", "DRIVE, EDEN")
     console.print("error of the mean", result_table(of_errors, error_rows(), words={"norms"}))

@@ -41,6 +41,17 @@ def gaussians(clients: int, size: int, correlation: float = 0.0) -> list[np.ndar
     return [(shared + own * generator.normal(size=size)).astype(np.float32) for _ in range(clients)]
 
 
+def places_of(seed: int, one_in: int, round_number: int, size: int) -> np.ndarray:
+    """Which values a round sends: of each group one, and in ``one_in`` rounds all."""
+    cycle, turn = divmod(round_number + one_in - 1, one_in)
+    numbers = seed.to_bytes(8, "little") + cycle.to_bytes(8, "little")
+    key = hashlib.sha256(b"shieldfl compression 1 values\0" + numbers).digest()[:16]
+    draws = np.random.Philox(key=int.from_bytes(key, "little"))
+    turns = sorted(range(one_in), key=[int(one) for one in draws.random_raw(one_in)].__getitem__)
+    firsts = draws.random_raw(-(-size // one_in)).tolist()
+    return np.array([one_in * at + (first + turns[turn]) % one_in for at, first in enumerate(firsts)], int)
+
+
 def error_of(bits: int, updates: list[np.ndarray], rounds: int = 3, **changes: object) -> float:
     """The squared error of the last round's mean over the true mean's squared norm."""
     compression = sf.Compression(bits=bits, clients=len(updates), **changes)
@@ -73,6 +84,63 @@ def test_levels_are_those_of_a_readable_twin(bits, size):
         places = places + (start + (client / 5 + np.arange(64)) / 64) % 1.0
         sure = abs(places - np.rint(places)) > 1e-9
         np.testing.assert_array_equal(levels[size:][sure], np.floor(places)[sure])
+
+
+@pytest.mark.filterwarnings("ignore:an update is more than twice")
+@pytest.mark.parametrize("one_in", [3, 10])
+@pytest.mark.parametrize("size", [2, 331, 4000])
+def test_levels_of_a_part_are_those_of_its_values_alone(one_in, size):
+    """A last group may be short: in the rounds that would send a value behind the end it has a zero."""
+    expected = math.sqrt(size)
+    whole = sf.Compression(bits=8, clients=3, first_norm=expected, seed=7)
+    part, sums = replace(whole, one_in=one_in), np.zeros(size)
+    update, times = gaussians(1, size)[0], np.zeros(size, int)
+    for number in range(2 * one_in + 1, 3 * one_in + 1):
+        places = places_of(7, one_in, number, size)
+        padded = np.append(update, np.zeros(one_in, np.float32))
+        levels = part.levels(update, 1, number)
+        assert levels.size == part.count(size) == places.size + 64
+        # As of a whole update that has these values, for whose size the step is the same.
+        alone = replace(whole, first_norm=math.sqrt(places.size))
+        np.testing.assert_array_equal(levels[:-64], alone.levels(padded[places], 1, number)[:-64])
+        mean, exponent = part.mean(levels, [1], number, size=size)
+        inside = places[places < size]
+        times[inside] += 1
+        assert not np.delete(mean, inside).any()
+        sums += mean
+        moved = math.log2(part.norm.norm_at(exponent) / expected)
+        norm = np.linalg.norm(padded[places]) * math.sqrt(one_in)
+        told = math.log2(norm / expected) if norm else -2.0
+        assert moved == pytest.approx(np.clip(told, -2.0, 2.0), abs=0.05)
+    assert (times == 1).all()
+    if size > 1000:
+        np.testing.assert_allclose(sums / one_in, update, atol=0.1 * abs(update).max())
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("label", ["full-he", "top-2"])
+def test_parts_of_a_model_are_summed_by_turns(label, opener):
+    run = SteppedRun(compressed(8, opener, label, compressed_one_in=3))
+    compression, exponent = sf.Compression(8, CLIENTS, 6.0, one_in=3), 0
+    first = run.method.plan.offsets[-3] if label == "top-2" else 0
+    sent = np.zeros(run.method.plan.parameters, int)
+    for number, participants in enumerate(([0, 1, 2, 3], [0, 2], [1, 2, 3], [0, 1]), 1):
+        before = run.parameters
+        run.run_round(participants)
+        levels = []
+        for client in participants:
+            change = (run.updates[client].parameters - run.starts[client].parameters)[first:]
+            levels.append(compression.levels(change, client, number, exponent))
+            batch = run.batch(run.sent["update"][client]["ciphertexts"])
+            assert batch.count == compression.count(change.size) == levels[-1].size
+        mean, exponent = compression.mean(
+            np.sum(levels, axis=0), participants, number, exponent, size=sent.size - first
+        )
+        moved = np.append(np.zeros(first), mean)
+        np.testing.assert_array_equal(run.parameters, (before + moved).astype(np.float32))
+        sent[first + (places := places_of(0, 3, number, sent.size - first))[places < sent.size - first]] += 1
+    assert (sent[first:] > 0).all()
+    assert not sent[:first].any()
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -221,9 +289,10 @@ def test_buffers_and_weights_stay_out_of_the_sum():
 
 
 @pytest.mark.parametrize("label", ["full-he", "top-2"])
+@pytest.mark.parametrize("one_in", [1, 3])
 @pytest.mark.parametrize("bits", BITS)
-def test_what_clients_know_as_their_own_parts_is_together_the_mean(bits, label):
-    run, told = SteppedRun(compressed(bits, label=label)), {}
+def test_what_clients_know_as_their_own_parts_is_together_the_mean(bits, one_in, label):
+    run, told = SteppedRun(compressed(bits, label=label, compressed_one_in=one_in)), {}
     for client in run.clients:
         client.tell_vector = lambda vector, one=client.index: told.update({one: vector.copy()})
     before = run.parameters
@@ -253,6 +322,7 @@ def test_the_last_layer_alone_is_compressed_where_nothing_else_is_trained():
         ({"compressed_bits": 4, "sum_noise_multiplier": 1.0}, "or their sums have noise"),
         ({"compressed_bits": 4, "compressed_norm": 0.0}, "compressed_norm"),
         ({"compressed_bits": 4, "compressed_seed": -1}, "compressed_seed"),
+        ({"compressed_bits": 4, "compressed_one_in": 0}, "compressed_one_in"),
     ],
 )
 def test_settings_that_fit_nothing_are_refused(changes, words):
@@ -270,6 +340,9 @@ def test_settings_that_fit_nothing_are_refused(changes, words):
         {"first_norm": 0.0},
         {"first_norm": "1"},
         {"seed": -1},
+        {"one_in": 0},
+        {"one_in": 1001},
+        {"one_in": 2.5},
     ],
 )
 def test_arguments_out_of_range_are_refused(changes):
@@ -298,6 +371,11 @@ def test_what_is_no_update_is_refused():
     ):
         with pytest.raises(sf.ParameterError):
             compression.mean(total, clients, 1)
+    part = sf.Compression(bits=4, clients=2, one_in=3)
+    for size in (None, 3, 7, -1):
+        with pytest.raises(sf.ParameterError):
+            part.mean(np.zeros(66), [0], 1, size=size)
+    assert part.mean(np.zeros(66), [0], 1, size=6)[0].size == 6
     for exponent in (-(2**20) - 1, 2**20 + 1):
         with pytest.raises(sf.ParameterError, match="exponent"):
             compression.levels(np.zeros(4, np.float32), 0, 1, exponent)
@@ -308,7 +386,12 @@ def test_what_is_no_update_is_refused():
 
 def test_who_compresses_otherwise_than_was_agreed_takes_no_part():
     run, settings = SteppedRun(compressed(4)), compressed(4).all_settings()
-    for changes in ({"compressed_bits": 2}, {"compressed_seed": 1}, {"compressed_norm": 1.0}):
+    for changes in (
+        {"compressed_bits": 2},
+        {"compressed_seed": 1},
+        {"compressed_norm": 1.0},
+        {"compressed_one_in": 2},
+    ):
         other = make_method("full-he", settings.changed("full-he", changes), run.method.plan)
         setup = PublicSetup.from_bytes(run.setup.to_bytes(), run.setup.digest)
         with pytest.raises(sf.ShieldError):

@@ -324,10 +324,10 @@ class MaskedAverageClient(DpSgdClient):
 
     def _levels(self, difference: FloatVector, compression: Compression) -> FloatVector:
         of_round = (self.index, self.round, self._clip_exponent, self.context.threads)
-        levels = compression.levels(self._summed.gather(difference), *of_round)
+        levels = compression.levels(self.method.compressed.gather(difference), *of_round)
         vector: FloatVector = np.zeros(self.method.positions, dtype=np.float32)
-        sent = self._summed.resized(self._size + compression.norm_levels, chosen=True)
-        sent.resized(vector.size).scatter(levels, vector)
+        assert self.method.zone is not None, "what is compressed is settled from the start"
+        self.method.zone.scatter(levels, vector)
         return vector
 
     def _state(self, disclosure: Disclosure) -> None:
@@ -345,7 +345,7 @@ class MaskedAverageClient(DpSgdClient):
 
     @property
     def _summed(self) -> Mask:
-        """Parameters that are summed as whole numbers, where noise or compression has them so."""
+        """Parameters that are summed as whole numbers, where noise has them so."""
         zone = self.method.zone
         return Mask.full(self._size) if zone is None else zone.resized(self._size)
 
@@ -367,8 +367,10 @@ class MaskedAverageClient(DpSgdClient):
         """Return its part (P,) of the round's mean, by what it encrypted, as it alone knows it."""
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
         if self.method.compression is not None:
+            assert self.method.zone is not None
+            levels = self.method.zone.gather(np.asarray(vector))
             of_round = ((self.index,), self.round, self._clip_exponent, self.context.threads)
-            return mean_of_levels(self.method.compression, self._summed, np.asarray(vector), *of_round)[0]
+            return mean_of_levels(self.method.compression, self.method.compressed, levels, *of_round)[0]
         if noise is None:
             return sent
         own, steps = np.zeros(self._size), noise.steps_per_unit_at(self._clip_norm)
@@ -432,6 +434,8 @@ class MaskedAverage(Method):
     """How the clipping norm of updates moves; None if it does not."""
     compression: Compression | None = None
     """How updates become few whole numbers; None if they are encrypted as they are."""
+    compressed: Mask
+    """Parameters that are compressed, if any are."""
 
     def __init__(
         self,
@@ -457,7 +461,7 @@ class MaskedAverage(Method):
                 )
             self.why_alike = ": a weight would take more bits of every value"
             fixed_point = FixedPoint(compression.value_bits, 0, 0)
-            zone, sends_rest = self._summing_whole_numbers(plan, zone, compression.norm_levels), False
+            zone, sends_rest = self._compressing(compression, plan, zone), False
         super().__init__(name, settings, plan)
         self.zone, self.sends_rest = zone, sends_rest
         scheme = getattr(settings, "encryption", self.schemes[0])
@@ -526,6 +530,15 @@ class MaskedAverage(Method):
         self.aggregator_sees = "ciphertexts and their number"
         encrypted = zone.resized(plan.parameters).resized(plan.parameters + more, chosen=True)
         return encrypted.resized(plan.parameters + more + plan.buffers)
+
+    def _compressing(self, compression: Compression, plan: FederationPlan, zone: Mask | None) -> Mask | None:
+        """Have all count alike and keep buffers; return where levels are, which is no place of a value."""
+        assert zone is not None, "clients agree on nothing where they compress"
+        self.compressed = zone.resized(plan.parameters)
+        sent = compression.count(self.compressed.count) - compression.norm_levels
+        if sent < self.compressed.count:
+            zone = Mask.from_indices(self.compressed.to_indices()[:sent], plan.parameters)
+        return self._summing_whole_numbers(plan, zone, compression.norm_levels)
 
     @property
     def moving_norm(self) -> MovingNorm | None:

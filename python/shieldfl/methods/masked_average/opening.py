@@ -106,7 +106,7 @@ class MaskedAverageRule(OpeningRule):
         noise = method.noise_in(number)
         if method.compression is not None:
             of_total = (self.context, claim, sums, self._clip_exponent)
-            mean, self._clip_exponent = _opened_levels(method.compression, *of_total)
+            mean, self._clip_exponent = _opened_levels(method, *of_total)
         elif noise is not None:
             mean = self._opened_shares(noise, claim, sums)
         elif (read := method.reader(self.context, claim, message)) is not None:
@@ -133,8 +133,8 @@ class MaskedAverageRule(OpeningRule):
 
 def mean_of_levels(
     compression: Compression,
-    summed: Mask,
-    vector: NDArray[Any],
+    compressed: Mask,
+    levels: NDArray[Any],
     clients: Sequence[int],
     round_number: int,
     exponent: int,
@@ -142,27 +142,26 @@ def mean_of_levels(
 ) -> tuple[DoubleVector, int]:
     """Return the mean (P,) of levels as clients send them or sums have them, and the next exponent.
 
-    It is 0 outside of ``summed``, the parameters that have levels.
+    It is 0 outside of ``compressed``, the parameters that are compressed.
     """
-    size, mean = summed.size, np.zeros(summed.size)
-    levels = np.append(summed.gather(vector[:size]), vector[size : size + compression.norm_levels])
-    of_summed, moved = compression.mean(levels, clients, round_number, exponent, threads)
-    summed.scatter(of_summed, mean)
+    mean, of_round = np.zeros(compressed.size), (round_number, exponent, threads)
+    of_compressed, moved = compression.mean(levels, clients, *of_round, compressed.count)
+    compressed.scatter(of_compressed, mean)
     return mean, moved
 
 
 def _opened_levels(
-    compression: Compression, context: RoleContext, claim: MixedTotal, sums: RoundSums, exponent: int
+    method: Any, context: RoleContext, claim: MixedTotal, sums: RoundSums, exponent: int
 ) -> tuple[DoubleVector, int]:
     """Open a total of levels; return its mean (P,), 0 where nothing is encrypted, and the next exponent.
 
     Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
     """
     claim.check_weights(1)
-    total, positions = claim.union.scatter(sums.open(claim.total)), claim.positions
-    clients, number = claim.total.named_clients, claim.total.round
-    summed = positions.resized(context.plan.parameters)
-    mean, moved = mean_of_levels(compression, summed, total, clients, number, exponent, context.threads)
+    levels = claim.positions.gather(claim.union.scatter(sums.open(claim.total)))
+    compression, number = method.compression, claim.total.round
+    of_round = (claim.total.named_clients, number, exponent, context.threads)
+    mean, moved = mean_of_levels(compression, method.compressed, levels, *of_round)
     norm = compression.norm.norm_at(moved)
     sums.note(f"the mean norm of updates that the sum of round {number} leads to is {norm:.4g}", "norm")
     return mean, moved
