@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from statistics import mean, median, stdev
 from typing import Any
 
@@ -125,6 +125,86 @@ def error_rows() -> Iterator[list[str]]:
                 ]
 
 
+def beside_rows(values: int = 100_003) -> Iterator[list[str]]:
+    """Yield bytes a value and errors of what else makes updates smaller or hides them, for values of about 0.01.
+
+    NVFlare's filters quantise by bitsandbytes, with its defaults. Their messages are not encrypted: the server reads
+    each. Flower's SecAgg+ has its default ranges, and sends integers of 64 bits.
+    """
+    from flwr.common.secure_aggregation import quantization
+
+    ranges = 8.0, 1 << 22
+
+    def secagg_plus(update: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
+        integers = quantization.quantize([update], *ranges)
+        return quantization.dequantize(integers, *ranges)[0], integers[0].astype(np.int64).nbytes
+
+    forms: dict[str, Any] = {"Flower SecAgg+": secagg_plus}
+    try:
+        import torch
+        from bitsandbytes import functional
+    except ImportError:
+        print("NVFlare's filters were not measured: pip install bitsandbytes")
+    else:
+
+        def filtered(quantised: Any, state: Any, restore: Any) -> tuple[NDArray[Any], int]:
+            return restore(quantised, state).numpy(), sum(
+                one.nbytes for one in (quantised, state.absmax, state.code)
+            )
+
+        def four_bits(kind: str, update: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
+            quantised = functional.quantize_4bit(torch.from_numpy(update), quant_type=kind)
+            return filtered(*quantised, functional.dequantize_4bit)
+
+        forms["NVFlare float4"] = partial(four_bits, "fp4")
+        forms["NVFlare normfloat4"] = partial(four_bits, "nf4")
+        forms["NVFlare blockwise8"] = lambda update: filtered(
+            *functional.quantize_blockwise(torch.from_numpy(update)), functional.dequantize_blockwise
+        )
+    for name, form in forms.items():
+        errors = []
+        for correlation in (0.0, 0.1, 0.5):
+            updates = [np.float32(0.01) * one for one in updates_of(correlation, 0.0, values)]
+            true = np.mean(updates, axis=0, dtype=np.float64)
+            restored, sizes = zip(*map(form, updates), strict=True)
+            errors.append(((np.mean(restored, 0) - true) ** 2).sum() / (true**2).sum())
+        yield [name, f"{sizes[0] / values:.2f}", *(f"{one:.2g}" for one in errors)]
+
+
+def link_rows(rounds: int = 5) -> Iterator[list[str]]:
+    """Yield a round's seconds on links, as of one client: what it trains, encrypts and opens, and its bytes both ways.
+
+    Every figure is a mean over the rounds and clients of a run on MNIST.
+    """
+    first: list[float] = []
+    for name, settings in (
+        ("fedavg", {}),
+        ("full-he", {}),
+        *(
+            ("full-he", {"compressed_bits": bits, "compressed_one_in": one_in})
+            for bits, one_in in ((4, 1), (2, 1), (4, 10))
+        ),
+    ):
+        of_run: dict[str, Any] = {"clients": 20, "rounds": rounds, "local_epochs": 1, "model": "mlp"}
+        runs = sf.run("mnist", name, settings={name: settings}, **of_run)
+        found = {
+            key: mean(one[key] for one in runs.records()) for key in ("bytes_up", "bytes_down", "seconds")
+        }
+        own = found["seconds"] / of_run["clients"]
+        both = found["bytes_up"] + found["bytes_down"]
+        times = [own + 8.0 * both / rate for rate in (10e6, 100e6)]
+        first = first or times
+        yield [
+            name
+            if not settings
+            else f"{name}, {title(settings['compressed_bits'], settings['compressed_one_in'])}",
+            f"{found['bytes_up'] / 1e6:.3f}",
+            f"{found['bytes_down'] / 1e6:.3f}",
+            f"{own:.3f}",
+            *(f"{one:.3f} ({one / plain:.2f})" for one, plain in zip(times, first, strict=True)),
+        ]
+
+
 def time_rows(values: int, repetitions: int = 5) -> Iterator[list[str]]:
     """Yield nanoseconds a value on one thread, medians by turns: levels, encryption of them, and of plain values."""
     update = np.random.default_rng(0).normal(0.0, 1.0, values).astype(np.float32)
@@ -184,6 +264,12 @@ def main() -> None:
     )
     parser.add_argument("--values", type=int, default=10**7)
     parser.add_argument("--accuracy", default="", help="data sets, with commas in between")
+    parser.add_argument(
+        "--beside", action="store_true", help="instead: Flower's SecAgg+ and NVFlare's filters"
+    )
+    parser.add_argument(
+        "--links", action="store_true", help="instead: rounds over links of 10 and 100 Mbit/s"
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
@@ -193,6 +279,12 @@ def main() -> None:
         rows = accuracy_rows(given.accuracy.split(","), given.rounds, given.seeds)
         heads = ("data", "bits", "accuracy, %", "lost, points", "MB up a client")
         console.print(result_table(heads, rows, words={"data", "bits"}))
+        return
+    if given.beside or given.links:
+        heads = ("what", "bytes a value", *(f"error, correlation {one}" for one in (0.0, 0.1, 0.5)))
+        if given.links:
+            heads = ("what", "MB up", "MB down", "compute, s", "10 Mbit/s, s", "100 Mbit/s, s")
+        console.print(result_table(heads, link_rows() if given.links else beside_rows(), words={"what"}))
         return
     of_bytes = ("clients", "as they are", *(title(*form) for form in FORMS))
     console.print(f"bytes a value, {given.values:,} values", result_table(of_bytes, bytes_rows(given.values)))
