@@ -171,7 +171,7 @@ def beside_rows(values: int = 100_003) -> Iterator[list[str]]:
         yield [name, f"{sizes[0] / values:.2f}", *(f"{one:.2g}" for one in errors)]
 
 
-def link_rows(rounds: int = 5) -> Iterator[list[str]]:
+def link_rows(rounds: int = 10) -> Iterator[list[str]]:
     """Yield a round's seconds on links, as of one client: what it trains, encrypts and opens, and its bytes both ways.
 
     Every figure is a mean over the rounds and clients of a run on MNIST.

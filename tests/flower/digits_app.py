@@ -41,7 +41,11 @@ VARIANTS = {
     "full-he, aggregator": ("full-he", {}, {"opener": "aggregator"}),
     "full-he, authority": ("full-he", {}, {"opener": "authority"}),
     "full-he, ckks": ("full-he", {"encryption": "ckks"}, {}),
-    "full-he, compressed": ("full-he", {"compressed_bits": 4, "compressed_norm": 4.0}, {}),
+    "full-he, compressed": (
+        "full-he",
+        {"compressed_bits": 4, "compressed_one_in": 2, "compressed_norm": 4.0},
+        {},
+    ),
     "selective-shield, clear votes": ("selective-shield", {"noise_multiplier": 0.0}, {}),
     "selective-shield, encrypted votes": (
         "selective-shield",

@@ -41,17 +41,6 @@ def gaussians(clients: int, size: int, correlation: float = 0.0) -> list[np.ndar
     return [(shared + own * generator.normal(size=size)).astype(np.float32) for _ in range(clients)]
 
 
-def places_of(seed: int, one_in: int, round_number: int, size: int) -> np.ndarray:
-    """Which values a round sends: of each group one, and in ``one_in`` rounds all."""
-    cycle, turn = divmod(round_number + one_in - 1, one_in)
-    numbers = seed.to_bytes(8, "little") + cycle.to_bytes(8, "little")
-    key = hashlib.sha256(b"shieldfl compression 1 values\0" + numbers).digest()[:16]
-    draws = np.random.Philox(key=int.from_bytes(key, "little"))
-    turns = sorted(range(one_in), key=[int(one) for one in draws.random_raw(one_in)].__getitem__)
-    firsts = draws.random_raw(-(-size // one_in)).tolist()
-    return np.array([one_in * at + (first + turns[turn]) % one_in for at, first in enumerate(firsts)], int)
-
-
 def error_of(bits: int, updates: list[np.ndarray], rounds: int = 3, **changes: object) -> float:
     """The squared error of the last round's mean over the true mean's squared norm."""
     compression = sf.Compression(bits=bits, clients=len(updates), **changes)
@@ -86,44 +75,74 @@ def test_levels_are_those_of_a_readable_twin(bits, size):
         np.testing.assert_array_equal(levels[size:][sure], np.floor(places)[sure])
 
 
-@pytest.mark.filterwarnings("ignore:an update is more than twice")
-@pytest.mark.parametrize("one_in", [3, 10])
-@pytest.mark.parametrize("size", [2, 331, 4000])
-def test_levels_of_a_part_are_those_of_its_values_alone(one_in, size):
-    """A last group may be short: in the rounds that would send a value behind the end it has a zero."""
-    expected = math.sqrt(size)
-    whole = sf.Compression(bits=8, clients=3, first_norm=expected, seed=7)
-    part, sums = replace(whole, one_in=one_in), np.zeros(size)
-    update, times = gaussians(1, size)[0], np.zeros(size, int)
+def turn_of(round_number: int, one_in: int) -> tuple[int, int]:
+    """The number that seeds the rotation, which stays for ``one_in`` rounds, and which of its values are sent."""
+    return 1 + (round_number - 1) // one_in, (round_number - 1) % one_in
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("one_in", [2, 10])
+@pytest.mark.parametrize("size", [0, 1, 15, 331, 4096])
+def test_levels_of_a_round_are_one_in_several_of_those_of_the_whole(bits, one_in, size):
+    """All rounds of a rotation together send what one round sends of the whole, each value once."""
+    whole = sf.Compression(bits=bits, clients=3, first_norm=math.sqrt(size + 1), seed=7)
+    part, update = replace(whole, one_in=one_in), gaussians(1, size)[0]
     for number in range(2 * one_in + 1, 3 * one_in + 1):
-        places = places_of(7, one_in, number, size)
-        padded = np.append(update, np.zeros(one_in, np.float32))
-        levels = part.levels(update, 1, number)
-        assert levels.size == part.count(size) == places.size + 64
-        # As of a whole update that has these values, for whose size the step is the same.
-        alone = replace(whole, first_norm=math.sqrt(places.size))
-        np.testing.assert_array_equal(levels[:-64], alone.levels(padded[places], 1, number)[:-64])
-        mean, exponent = part.mean(levels, [1], number, size=size)
-        inside = places[places < size]
-        times[inside] += 1
-        assert not np.delete(mean, inside).any()
-        sums += mean
-        moved = math.log2(part.norm.norm_at(exponent) / expected)
-        norm = np.linalg.norm(padded[places]) * math.sqrt(one_in)
-        told = math.log2(norm / expected) if norm else -2.0
-        assert moved == pytest.approx(np.clip(told, -2.0, 2.0), abs=0.05)
-    assert (times == 1).all()
-    if size > 1000:
-        np.testing.assert_allclose(sums / one_in, update, atol=0.1 * abs(update).max())
+        of_rotation, turn = turn_of(number, one_in)
+        levels, all_levels = part.levels(update, 1, number), whole.levels(update, 1, of_rotation)
+        sent = all_levels[:size][turn::one_in]
+        assert levels.size == part.count(size) == math.ceil(size / one_in) + 64
+        np.testing.assert_array_equal(levels[: sent.size], sent)
+        assert not levels[sent.size : -64].any()
+        np.testing.assert_array_equal(levels[-64:], all_levels[-64:])
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("shape", ["normal", "few", "end"])
+@pytest.mark.parametrize("size", [15, 1003])
+def test_the_mean_of_all_rounds_of_a_rotation_is_that_of_whole_updates(bits, shape, size):
+    """Also where few values are not zero, or only those of the end: nothing more is cut than of whole updates."""
+    updates, whole = gaussians(4, size), sf.Compression(bits, 4, math.sqrt(size))
+    for update in updates:
+        if shape != "normal":
+            update[: -size // 5 if shape == "end" else size - 3] = 0.0
+    part, exponents = replace(whole, one_in=10), [0, 0]
+    # The step is that of both, once it has moved to the updates' norm.
+    for number in range(1, 7):
+        levels = [whole.levels(one, client, number, exponents[0]) for client, one in enumerate(updates)]
+        _, exponents[0] = whole.mean(np.sum(levels, axis=0), range(4), number, exponents[0])
+    expected = whole.mean(
+        np.sum([whole.levels(one, client, 7, exponents[0]) for client, one in enumerate(updates)], axis=0),
+        range(4),
+        7,
+        exponents[0],
+    )[0]
+    means = []
+    for number in range(61, 71):
+        levels = [part.levels(one, client, number, exponents[0]) for client, one in enumerate(updates)]
+        mean, moved = part.mean(np.sum(levels, axis=0), range(4), number, exponents[0], size=size)
+        means.append(mean)
+        assert part.norm.norm_at(moved) == pytest.approx(part.norm.norm_at(exponents[0]), rel=0.05)
+    np.testing.assert_allclose(np.mean(means, axis=0), expected, atol=1e-6 * abs(expected).max())
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("one_in", [1, 10])
+def test_what_one_client_loses_is_as_large_as_it_says(bits, one_in):
+    (update,), compression = gaussians(1, 5000), sf.Compression(bits, 1, math.sqrt(5000), one_in=one_in)
+    mean, _ = compression.mean(compression.levels(update, 0, 1), [0], 1, size=5000)
+    lost = np.sqrt(np.mean((mean - update) ** 2))
+    # Fewer levels also cut: 4 bits at three deviations, 2 bits at 2.2.
+    assert lost == pytest.approx(compression.lost_deviation(0, 5000), rel=0.12)
 
 
 @pytest.mark.parametrize("opener", OPENERS)
 @pytest.mark.parametrize("label", ["full-he", "top-2"])
-def test_parts_of_a_model_are_summed_by_turns(label, opener):
+def test_rounds_that_send_one_in_three_values_open_as_without_encryption(label, opener):
     run = SteppedRun(compressed(8, opener, label, compressed_one_in=3))
     compression, exponent = sf.Compression(8, CLIENTS, 6.0, one_in=3), 0
     first = run.method.plan.offsets[-3] if label == "top-2" else 0
-    sent = np.zeros(run.method.plan.parameters, int)
+    size = run.method.plan.parameters - first
     for number, participants in enumerate(([0, 1, 2, 3], [0, 2], [1, 2, 3], [0, 1]), 1):
         before = run.parameters
         run.run_round(participants)
@@ -132,15 +151,15 @@ def test_parts_of_a_model_are_summed_by_turns(label, opener):
             change = (run.updates[client].parameters - run.starts[client].parameters)[first:]
             levels.append(compression.levels(change, client, number, exponent))
             batch = run.batch(run.sent["update"][client]["ciphertexts"])
-            assert batch.count == compression.count(change.size) == levels[-1].size
-        mean, exponent = compression.mean(
-            np.sum(levels, axis=0), participants, number, exponent, size=sent.size - first
-        )
+            assert batch.count == compression.count(size) < size
+            # Each level tells of all that is compressed.
+            encrypted = run.clients[client].disclosure.encrypted.to_bool()
+            assert encrypted[first:].all()
+            assert not encrypted[:first].any()
+        total = np.sum(levels, axis=0)
+        mean, exponent = compression.mean(total, participants, number, exponent, size=size)
         moved = np.append(np.zeros(first), mean)
         np.testing.assert_array_equal(run.parameters, (before + moved).astype(np.float32))
-        sent[first + (places := places_of(0, 3, number, sent.size - first))[places < sent.size - first]] += 1
-    assert (sent[first:] > 0).all()
-    assert not sent[:first].any()
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -323,11 +342,20 @@ def test_the_last_layer_alone_is_compressed_where_nothing_else_is_trained():
         ({"compressed_bits": 4, "compressed_norm": 0.0}, "compressed_norm"),
         ({"compressed_bits": 4, "compressed_seed": -1}, "compressed_seed"),
         ({"compressed_bits": 4, "compressed_one_in": 0}, "compressed_one_in"),
+        ({"compressed_bits": 4, "compressed_one_in": 101}, "compressed_one_in"),
     ],
 )
 def test_settings_that_fit_nothing_are_refused(changes, words):
     with pytest.raises(sf.ParameterError, match=words):
         make_method("full-he", MethodSettings().changed("full-he", changes), small_plan())
+
+
+def test_more_turns_than_rounds_are_refused():
+    """Some values would never be sent."""
+    settings = MethodSettings().changed("full-he", {"compressed_bits": 4, "compressed_one_in": 10})
+    make_method("full-he", settings, small_plan(rounds=10))
+    with pytest.raises(sf.ParameterError, match="lower compressed_one_in, or raise the number of rounds"):
+        make_method("full-he", settings, small_plan(rounds=9))
 
 
 @pytest.mark.parametrize(
@@ -341,7 +369,7 @@ def test_settings_that_fit_nothing_are_refused(changes, words):
         {"first_norm": "1"},
         {"seed": -1},
         {"one_in": 0},
-        {"one_in": 1001},
+        {"one_in": 101},
         {"one_in": 2.5},
     ],
 )
@@ -372,7 +400,9 @@ def test_what_is_no_update_is_refused():
         with pytest.raises(sf.ParameterError):
             compression.mean(total, clients, 1)
     part = sf.Compression(bits=4, clients=2, one_in=3)
-    for size in (None, 3, 7, -1):
+    with pytest.raises(sf.ParameterError, match="give size"):
+        part.mean(np.zeros(66), [0], 1)
+    for size in (3, 7, -1):
         with pytest.raises(sf.ParameterError):
             part.mean(np.zeros(66), [0], 1, size=size)
     assert part.mean(np.zeros(66), [0], 1, size=6)[0].size == 6

@@ -7,15 +7,14 @@ exact: its bits have room for all clients.
 The step follows the mean of the clients' norms, on a logarithmic scale, which 64 more levels of each client
 tell. No client's own values decide it alone. Rotation and step are public, and protect nothing.
 
-A round can send one of several values: of each group of neighbours one, which a public seed draws. In as
-many rounds as a group has values each is sent once. The mean is multiplied by their number, so that its
-expectation stays.
+A round can send one in several of the rotated values, and multiply their sum by so many. Each rotated value
+tells of all values of the update. The rotation then stays for as many rounds, and each of these sends others.
 
 Sources: Suresh, Yu, Kumar and McMahan, "Distributed Mean Estimation with Limited Communication" (ICML 2017),
 section 3, the rotation; Konečný et al., "Federated Learning: Strategies for Improving Communication
-Efficiency" (2016), section 2, random masks, here without replacement; Vargaftik et al., "DRIVE: One-bit
-Distributed Mean Estimation" (NeurIPS 2021), rounding after rotation without further randomness. Their scales
-are each client's own, which sums cannot have.
+Efficiency" (2016), section 3, subsampling; Vargaftik et al., "DRIVE: One-bit Distributed Mean Estimation"
+(NeurIPS 2021), rounding after rotation without further randomness. Their scales are each client's own, which
+sums cannot have.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -51,7 +49,7 @@ client whose norm is above the mean loses little.
 """
 _OCTAVES = 2.0
 """Largest change of the norm that one sum can tell, up or down: four times."""
-MOST_ONE_IN = 1000
+MOST_ONE_IN = 100
 _NORM_LEVELS = 64
 """Levels of each client that tell of its norm: one bit of a few clients would tell too little."""
 
@@ -65,8 +63,9 @@ class Compression:
     bits : 8, 4, 2 or 1 for 255, 15, 3 or 2 levels.
     clients : number of the federation's clients, K.
     first_norm : L2 norm of an update that is expected in the first round, 2**-84 to 2**84.
-    seed : makes the rotations and chooses what is sent, with the round's number; it is public.
-    one_in : each round sends one of so many values, 1 to 1,000; 1 sends all.
+    seed : makes the rotations, with the round's number; it is public.
+    one_in : each round sends one in so many rotated values, 1 to 100, and their sum counts so many times. Take
+        more rounds than that.
 
     Raises ParameterError for values out of range.
 
@@ -129,10 +128,9 @@ class Compression:
     def levels(
         self, update: FloatVector, client: int, round: int, exponent: int = 0, threads: int | None = None
     ) -> FloatVector:
-        """Return a client's levels, float32 (m + 64,), for its update, float32 (n,).
+        """Return a client's levels, float32 (:meth:`count` of n,), for its update, float32 (n,).
 
-        There are as many as :meth:`count` says: with ``one_in=1`` m is n. The last 64 tell of the norm.
-        ``exponent`` is what :meth:`mean` returned in the round before.
+        The last 64 tell of the update's norm. ``exponent`` is what :meth:`mean` returned in the round before.
 
         A PrecisionWarning says if the update is more than twice as long as its step is for: values beyond the
         highest level are cut, and the mean loses them.
@@ -142,13 +140,11 @@ class Compression:
         """
         values, number = as_vector(update, (np.float32,), "the update"), as_unsigned(client, "client")
         least, most = self.range_of(number)
-        steps, seed = 1.0 / self._step(exponent, values.size), self._seed(round)
-        if self.one_in > 1:
-            values = _gathered(values, self._places(round, values.size))
-        levels = np.empty(values.size + _NORM_LEVELS, dtype=np.float32)
+        rotated = np.empty(values.size, dtype=np.float32)
+        steps, (seed, turn) = 1.0 / self._step(exponent, values.size), self._turn(round)
         of_zeros = int.from_bytes(hashlib.sha256(seed + number.to_bytes(8, "little")).digest()[:4], "little")
         own = (seed, of_zeros, steps, least, most, as_threads(threads))
-        norm = _core.rotate_to_levels(values, levels[: values.size], *own) * math.sqrt(self.one_in)
+        norm = _core.rotate_to_levels(values, rotated, *own)
         expected = self._norm_at(exponent)
         if norm > 2.0 * expected:
             # Without figures, so that Python shows it once and not for each client.
@@ -161,9 +157,11 @@ class Compression:
             )
         octaves = math.log2(norm / expected) if norm else -_OCTAVES
         part = min(max(octaves / _OCTAVES, -1.0), 1.0)
-        levels[values.size :] = np.floor(
-            (least + most + (most - least) * part) / 2.0 + self._phases([number], seed)[0]
-        )
+        middle = (least + most + (most - least) * part) / 2.0
+        levels = np.zeros(self.count(values.size), dtype=np.float32)
+        levels[-_NORM_LEVELS:] = np.floor(middle + self._phases([number], seed)[0])
+        sent = rotated[turn :: self.one_in]
+        levels[: sent.size] = sent
         return levels
 
     def mean(
@@ -177,9 +175,9 @@ class Compression:
     ) -> tuple[NDArray[np.float64], int]:
         """Return the mean update, float64 (n,), and the next round's exponent.
 
-        ``total`` is the sum of levels, float64 or float32 (m + 64,). ``clients`` are the numbers of those in
-        the sum, each once. ``exponent`` is this round's, with which the levels were made. ``size`` is n, and
-        only needed if ``one_in`` is not 1. What the round did not send is 0 in the mean.
+        ``total`` is the sum of levels, float64 or float32 (:meth:`count` of n,). ``clients`` are the numbers of
+        those in the sum, each once. ``exponent`` is this round's, with which the levels were made. ``size`` is
+        n; it is needed unless ``one_in`` is 1.
 
         Raises ParameterError for no clients, one twice, NaN, infinity, and another number of values.
         """
@@ -187,25 +185,37 @@ class Compression:
         count = as_count(len(numbers), "the number of clients in the sum")
         ends = list(map(self.range_of, numbers))
         sums = as_vector(total, (np.float32, np.float64), "the sum").astype(np.float64)
-        sent = sums.size - _NORM_LEVELS
-        size = sent if size is None and self.one_in == 1 else as_unsigned(size, "size")
-        is_whole = sent >= 0 and sums.size == self.count(size)
-        if len(set(numbers)) < count or not is_whole or not np.isfinite(sums).all():
+        if size is None:
+            if self.one_in > 1:
+                raise ParameterError("give size, the number of the update's values: the sum does not tell it")
+            size = max(sums.size - _NORM_LEVELS, 0)
+        if len(set(numbers)) < count or sums.size != self.count(size) or not np.isfinite(sums).all():
             raise ParameterError(
-                "the sum is of finite numbers, 64 more than a round sends values, and of each client once"
+                "the sum is of finite numbers, as many as count() says, and of each client once"
             )
         # What all levels together would be if each were in the middle of its client's range.
         middle, (least, most) = sum(map(sum, ends)) / 2.0, ends[0]
         sums -= middle
         # One bit is a step up or down, from a middle between two levels.
-        step, seed = self._step(exponent, size) * (2.0 if self.bits == 1 else 1.0), self._seed(round)
-        mean = _core.rotate(sums[:sent], seed, True, step * self.one_in / count, as_threads(threads))
-        if self.one_in > 1:
-            mean = _scattered(mean, self._places(round, size), size)
-        place = float(sums[sent:].mean()) / count - float(self._phases(numbers, seed).mean()) + 0.5
+        step, (seed, turn) = self._step(exponent, size) * (2.0 if self.bits == 1 else 1.0), self._turn(round)
+        rotated = np.zeros(size)
+        of_round = rotated[turn :: self.one_in]
+        of_round[:] = sums[: of_round.size]
+        mean = _core.rotate(rotated, seed, True, step * self.one_in / count, as_threads(threads))
+        place = float(sums[-_NORM_LEVELS:].mean()) / count - float(self._phases(numbers, seed).mean()) + 0.5
         part = 2.0 * place / (most - least)
         # No honest sum tells of more: a client that lies does not move the step further either.
         return mean, self.norm.raised(_checked(exponent), _OCTAVES * min(max(part, -1.0), 1.0))
+
+    def lost_deviation(self, exponent: int, size: int) -> float:
+        """Return the standard deviation of what one client's values lose, in a round that expects its norm.
+
+        What a round does not send is part of it, since what it sends counts ``one_in`` times.
+        """
+        of_value, step = self._norm_at(exponent) / math.sqrt(max(size, 1)), self._step(exponent, size)
+        # A sign is off by its value's distance from the step, on average over normal values.
+        rounding = step**2 - of_value**2 if self.bits == 1 else step**2 / 12.0
+        return math.sqrt(self.one_in * rounding + (self.one_in - 1) * of_value**2)
 
     def count(self, size: int) -> int:
         """Return how many levels a round sends of an update with ``size`` values, with those of its norm."""
@@ -227,12 +237,11 @@ class Compression:
     def _norm_at(self, exponent: int) -> float:
         return self.norm.norm_at(_checked(exponent))
 
-    def _seed(self, round_number: int) -> bytes:
-        parts = self.seed.to_bytes(8, "little") + as_unsigned(round_number, "round").to_bytes(8, "little")
-        return hashlib.sha256(b"shieldfl compression 1\0" + parts).digest()
-
-    def _places(self, round_number: int, size: int) -> NDArray[np.int64]:
-        return _places(self.seed, self.one_in, round_number, size)
+    def _turn(self, round_number: int) -> tuple[bytes, int]:
+        """Return the seed of a round's rotation, and which of its values the round sends first."""
+        number, turn = divmod(as_unsigned(round_number, "round") + self.one_in - 1, self.one_in)
+        parts = self.seed.to_bytes(8, "little") + number.to_bytes(8, "little")
+        return hashlib.sha256(b"shieldfl compression 1\0" + parts).digest(), turn
 
     def _phases(self, clients: Sequence[int], seed: bytes) -> NDArray[np.float64]:
         """Return what is added before norms' levels are rounded down, in [0, 1), (m, 64): evenly spread.
@@ -242,38 +251,6 @@ class Compression:
         start = int.from_bytes(hashlib.sha256(seed).digest()[:4], "little") / 2.0**32
         of_clients = start + np.array(clients) / self.clients / _NORM_LEVELS
         return np.add.outer(of_clients, np.arange(_NORM_LEVELS) / _NORM_LEVELS) % 1.0
-
-
-@lru_cache(maxsize=2)
-def _places(seed: int, one_in: int, round_number: int, size: int) -> NDArray[np.int64]:
-    """Return which value of each group a round sends, (m,); a last group may be short, and it past the end.
-
-    Where in its group is drawn anew after ``one_in`` rounds. In these each value is sent once.
-    """
-    cycle, turn = divmod(as_unsigned(round_number, "round") + one_in - 1, one_in)  # one begins with round 1
-    parts = seed.to_bytes(8, "little") + cycle.to_bytes(8, "little")
-    key = hashlib.sha256(b"shieldfl compression 1 values\0" + parts).digest()[:16]
-    # NumPy promises that a bit generator's numbers stay the same in all its versions.
-    draws = np.random.Philox(key=int.from_bytes(key, "little"))
-    turns = np.argsort(draws.random_raw(one_in), kind="stable")
-    groups = -(-size // one_in)
-    firsts = (draws.random_raw(groups) % np.uint64(one_in)).astype(np.int64)
-    places: NDArray[np.int64] = np.arange(groups) * one_in + (firsts + turns[turn]) % one_in
-    places.flags.writeable = False
-    return places
-
-
-def _gathered(values: FloatVector, places: NDArray[np.int64]) -> FloatVector:
-    sent: FloatVector = np.zeros(places.size, dtype=np.float32)
-    inside = places < values.size
-    sent[inside] = values[places[inside]]
-    return sent
-
-
-def _scattered(sent: NDArray[np.float64], places: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    values, inside = np.zeros(size), places < size
-    values[places[inside]] = sent[inside]
-    return values
 
 
 @dataclass(frozen=True)
@@ -302,14 +279,14 @@ class CompressionOption(Settings):
         ),
     ] = 1.0
     compressed_seed: Annotated[
-        int, Meta(ge=0, lt=2**31), about("Seed of the rounds' rotations and of what they send. It is public.")
+        int, Meta(ge=0, lt=2**31), about("Seed of the rounds' rotations. It is public.")
     ] = 0
     compressed_one_in: Annotated[
         int,
         Meta(ge=1, le=MOST_ONE_IN),
         about(
-            "Each round sends one in so many values, which the seed draws, and the mean of these counts so "
-            "many times. After as many rounds each value was sent once."
+            "Each round sends one in so many of the rotated values, and their sum counts so many times. The run "
+            "must have at least so many rounds."
         ),
     ] = 1
 

@@ -311,7 +311,7 @@ class MaskedAverageClient(DpSgdClient):
         """Return the vector to average (N,), by what the phase before decided; with noise, whole numbers."""
         noise, difference = self.method.noise_in(self.round), self._difference()
         if self.method.compression is not None:
-            return self._levels(difference, self.method.compression)
+            return self._levels(difference)
         if noise is None:
             return difference
         vector = np.zeros(self.method.positions)
@@ -322,12 +322,14 @@ class MaskedAverageClient(DpSgdClient):
             vector[self._size] = share_of(noise, self.context, within, self.round, 1.0, counts=True)[0][0]
         return vector
 
-    def _levels(self, difference: FloatVector, compression: Compression) -> FloatVector:
+    def _levels(self, difference: FloatVector) -> FloatVector:
+        compression, compressed, zone = self.method.compression, self.method.compressed, self.method.zone
+        assert compression is not None
+        assert compressed is not None
+        assert zone is not None
         of_round = (self.index, self.round, self._clip_exponent, self.context.threads)
-        levels = compression.levels(self.method.compressed.gather(difference), *of_round)
         vector: FloatVector = np.zeros(self.method.positions, dtype=np.float32)
-        assert self.method.zone is not None, "what is compressed is settled from the start"
-        self.method.zone.scatter(levels, vector)
+        zone.scatter(compression.levels(compressed.gather(difference), *of_round), vector)
         return vector
 
     def _state(self, disclosure: Disclosure) -> None:
@@ -363,14 +365,21 @@ class MaskedAverageClient(DpSgdClient):
         noise = self.method.noise
         return noise.deviation_of_share * (self._clip_norm / noise.clip_norm)
 
+    @property
+    def deviation_lost(self) -> float:
+        """The deviation of what compression loses of each of its values in the current round."""
+        compression, compressed = self.method.compression, self.method.compressed
+        if compression is None or compressed is None:
+            return 0.0
+        return compression.lost_deviation(self._clip_exponent, compressed.count)
+
     def in_the_mean(self, vector: FloatVector | DoubleVector) -> DoubleVector:
         """Return its part (P,) of the round's mean, by what it encrypted, as it alone knows it."""
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
-        if self.method.compression is not None:
-            assert self.method.zone is not None
+        if self.method.zone is not None and self.method.compression is not None:
             levels = self.method.zone.gather(np.asarray(vector))
-            of_round = ((self.index,), self.round, self._clip_exponent, self.context.threads)
-            return mean_of_levels(self.method.compression, self.method.compressed, levels, *of_round)[0]
+            of_round = (self.round, self._clip_exponent, self.context.threads)
+            return mean_of_levels(self.method, levels, (self.index,), *of_round)[0]
         if noise is None:
             return sent
         own, steps = np.zeros(self._size), noise.steps_per_unit_at(self._clip_norm)
@@ -387,6 +396,8 @@ class MaskedAverageClient(DpSgdClient):
         return sent.astype(np.float64), was_clipped
 
     def _disclose(self, zone: Mask) -> None:
+        if self.method.compressed is not None:  # each level tells of all that is compressed
+            zone = self.method.compressed.resized(zone.size)
         rest: Literal["clear", "noised", "local"] = "clear" if self._noise is None else "noised"
         self._state(
             Disclosure.of_zone(
@@ -434,8 +445,8 @@ class MaskedAverage(Method):
     """How the clipping norm of updates moves; None if it does not."""
     compression: Compression | None = None
     """How updates become few whole numbers; None if they are encrypted as they are."""
-    compressed: Mask
-    """Parameters that are compressed, if any are."""
+    compressed: Mask | None = None
+    """Parameters (P,) that are compressed; None without compression."""
 
     def __init__(
         self,
@@ -532,11 +543,16 @@ class MaskedAverage(Method):
         return encrypted.resized(plan.parameters + more + plan.buffers)
 
     def _compressing(self, compression: Compression, plan: FederationPlan, zone: Mask | None) -> Mask | None:
-        """Have all count alike and keep buffers; return where levels are, which is no place of a value."""
+        """Have all count alike and keep buffers; return the places of levels, not those of what they tell of."""
         assert zone is not None, "clients agree on nothing where they compress"
         self.compressed = zone.resized(plan.parameters)
-        sent = compression.count(self.compressed.count) - compression.norm_levels
-        if sent < self.compressed.count:
+        if compression.one_in > plan.rounds:
+            raise ParameterError(
+                f"in {plan.rounds:,} rounds that send one in {compression.one_in:,} values some are never sent: "
+                "lower compressed_one_in, or raise the number of rounds"
+            )
+        if compression.one_in > 1:
+            sent = compression.count(self.compressed.count) - compression.norm_levels
             zone = Mask.from_indices(self.compressed.to_indices()[:sent], plan.parameters)
         return self._summing_whole_numbers(plan, zone, compression.norm_levels)
 

@@ -12,7 +12,6 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector
 from shieldfl.masks import Mask
-from shieldfl.methods.compression import Compression
 from shieldfl.methods.encrypted_update import SCORES, MixedTotal, opened_mean
 from shieldfl.methods.noised_sums import NORM_EXPONENT, opened_shares
 from shieldfl.privacy.noise import MOST_EXPONENT
@@ -132,8 +131,7 @@ class MaskedAverageRule(OpeningRule):
 
 
 def mean_of_levels(
-    compression: Compression,
-    compressed: Mask,
+    method: Any,
     levels: NDArray[Any],
     clients: Sequence[int],
     round_number: int,
@@ -142,10 +140,11 @@ def mean_of_levels(
 ) -> tuple[DoubleVector, int]:
     """Return the mean (P,) of levels as clients send them or sums have them, and the next exponent.
 
-    It is 0 outside of ``compressed``, the parameters that are compressed.
+    It is 0 where the method compresses nothing.
     """
-    mean, of_round = np.zeros(compressed.size), (round_number, exponent, threads)
-    of_compressed, moved = compression.mean(levels, clients, *of_round, compressed.count)
+    compressed, mean = method.compressed, np.zeros(method.compressed.size)
+    of_round = (round_number, exponent, threads, compressed.count)
+    of_compressed, moved = method.compression.mean(levels, clients, *of_round)
     compressed.scatter(of_compressed, mean)
     return mean, moved
 
@@ -153,15 +152,15 @@ def mean_of_levels(
 def _opened_levels(
     method: Any, context: RoleContext, claim: MixedTotal, sums: RoundSums, exponent: int
 ) -> tuple[DoubleVector, int]:
-    """Open a total of levels; return its mean (P,), 0 where nothing is encrypted, and the next exponent.
+    """Open a total of levels; return its mean (P,), and the next exponent.
 
     Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
     """
     claim.check_weights(1)
     levels = claim.positions.gather(claim.union.scatter(sums.open(claim.total)))
-    compression, number = method.compression, claim.total.round
+    number = claim.total.round
     of_round = (claim.total.named_clients, number, exponent, context.threads)
-    mean, moved = mean_of_levels(compression, method.compressed, levels, *of_round)
-    norm = compression.norm.norm_at(moved)
+    mean, moved = mean_of_levels(method, levels, *of_round)
+    norm = method.compression.norm.norm_at(moved)
     sums.note(f"the mean norm of updates that the sum of round {number} leads to is {norm:.4g}", "norm")
     return mean, moved

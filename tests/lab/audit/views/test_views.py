@@ -256,6 +256,22 @@ def test_clients_take_their_own_shares_of_the_noise_out_of_a_sum(trial_of):
     assert np.abs(several.change - theirs).max() < ROUNDING * 4
 
 
+@pytest.mark.filterwarnings("ignore:an update is more than twice")
+@pytest.mark.parametrize(("bits", "one_in"), [(8, 1), (2, 1), (1, 1), (8, 2), (2, 2)])
+def test_clients_take_their_own_parts_out_of_a_compressed_sum(digits, bits, one_in):
+    """All but one know exactly what was summed of that one, and how far it is from the update."""
+    changes = {"compressed_bits": bits, "compressed_one_in": one_in, "compressed_norm": 0.3}
+    settings = MethodSettings().changed("full-he", changes)
+    config = AuditConfig(model="linear", samples=4, rounds=4, threads=1, trials=1, workers=1)
+    trial = Trial("full-he", settings, config, digits, 0)
+    one = sums(trial, "other-clients")[-1]
+    assert one.round == 4
+    assert one.known.all()
+    assert np.abs(one.change - trial.record.own_shares[0, one.round]).max() < 1e-5
+    off = one.change - mean_change(trial, one)
+    assert 0.5 < np.sqrt(np.mean(off**2)) / one.deviation[0] < 2.0
+
+
 @pytest.fixture(scope="module")
 def clustered(digits: Dataset, small: AuditConfig) -> Trial:
     """Six clients of two kinds, whose updates are added up for each kind."""

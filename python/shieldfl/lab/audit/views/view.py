@@ -125,10 +125,13 @@ class Record:
     own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
     """Result of a client's training, which that client alone has, by client and round."""
     own_shares: dict[tuple[int, int], Floats] = field(default_factory=dict)
-    """Part (P,) that a client adds to the mean of a noised sum, by client and round.
+    """Part (P,) that a client adds to the mean of a noised or compressed sum, by client and round.
 
-    The part is clipped and includes the client's share of the noise. That client alone has it.
+    The part is clipped and includes the client's share of the noise, or is what rounding left of its update.
+    That client alone has it.
     """
+    lost: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Standard deviation of what compression loses of each of a client's values, by client and round."""
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
     deviations: dict[tuple[int, int], float] = field(default_factory=dict)
     """Standard deviation of a client's noise, as public settings tell it, by client and round."""
@@ -177,13 +180,18 @@ class RecordedFederation(EmbeddedFederation):
 
     def new_client(self, index: int) -> TrainingClient:
         client = super().new_client(index)
-        if isinstance(client, MaskedAverageClient) and (sharing := client).method.noise is not None:
+        if isinstance(client, MaskedAverageClient) and (
+            client.method.noise is not None or client.method.compression is not None
+        ):
+            sharing = client
 
             def keep(vector: FloatVector | Floats) -> None:
                 self.record.own_shares[index, sharing.round] = sharing.in_the_mean(vector)
-                self.record.deviations[index, sharing.round] = sharing.deviation_of_share
+                self.record.lost[index, sharing.round] = sharing.deviation_lost
+                if sharing.method.noise is not None:
+                    self.record.deviations[index, sharing.round] = sharing.deviation_of_share
 
-            # What a client encrypts, decoded as its sum will be: no message tells what it draws.
+            # What a client encrypts, decoded as its sum will be: no message tells what it draws or rounds.
             sharing.tell_vector = keep
         return self._recorded(client, client_name(index), index)
 
@@ -410,6 +418,7 @@ class View:
             change = np.divide(total, left, out=np.zeros_like(total), where=known).astype(np.float32)
             synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
             variance = np.sum([self._noise(one, number) ** 2 for one in others], axis=0)
+            variance += sum(self._record.lost.get((one, number), 0.0) ** 2 for one in others)
             error = np.sqrt(variance + len(together) * self._rounding**2)
             deviation = np.divide(error, left, out=np.zeros_like(error), where=known).astype(np.float32)
             yield KnownChange(number, others, change, known, before, "sum", synthetic, deviation)
