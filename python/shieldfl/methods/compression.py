@@ -64,8 +64,8 @@ class Compression:
     clients : number of the federation's clients, K.
     first_norm : L2 norm of an update that is expected in the first round, 2**-84 to 2**84.
     seed : makes the rotations, with the round's number; it is public.
-    one_in : each round sends one in so many rotated values, 1 to 100, and their sum counts so many times. Take
-        more rounds than that.
+    one_in : each round sends one in so many rotated values, 1 to 100, and their sum counts so many times.
+        Take more rounds than that.
 
     Raises ParameterError for values out of range.
 
@@ -175,9 +175,9 @@ class Compression:
     ) -> tuple[NDArray[np.float64], int]:
         """Return the mean update, float64 (n,), and the next round's exponent.
 
-        ``total`` is the sum of levels, float64 or float32 (:meth:`count` of n,). ``clients`` are the numbers of
-        those in the sum, each once. ``exponent`` is this round's, with which the levels were made. ``size`` is
-        n; it is needed unless ``one_in`` is 1.
+        ``total`` is the sum of levels, float64 or float32 (:meth:`count` of n,). ``clients`` are the numbers
+        of those in the sum, each once. ``exponent`` is this round's, with which the levels were made.
+        ``size`` is n; it is needed unless ``one_in`` is 1.
 
         Raises ParameterError for no clients, one twice, NaN, infinity, and another number of values.
         """
@@ -285,8 +285,8 @@ class CompressionOption(Settings):
         int,
         Meta(ge=1, le=MOST_ONE_IN),
         about(
-            "Each round sends one in so many of the rotated values, and their sum counts so many times. The run "
-            "must have at least so many rounds."
+            "Each round sends one in so many of the rotated values, and their sum counts so many times. The "
+            "run must have at least so many rounds."
         ),
     ] = 1
 

@@ -543,13 +543,13 @@ class MaskedAverage(Method):
         return encrypted.resized(plan.parameters + more + plan.buffers)
 
     def _compressing(self, compression: Compression, plan: FederationPlan, zone: Mask | None) -> Mask | None:
-        """Have all count alike and keep buffers; return the places of levels, not those of what they tell of."""
+        """Have all count alike and keep buffers; return which positions of a sent update have levels."""
         assert zone is not None, "clients agree on nothing where they compress"
         self.compressed = zone.resized(plan.parameters)
         if compression.one_in > plan.rounds:
             raise ParameterError(
-                f"in {plan.rounds:,} rounds that send one in {compression.one_in:,} values some are never sent: "
-                "lower compressed_one_in, or raise the number of rounds"
+                f"in {plan.rounds:,} rounds that send one in {compression.one_in:,} values some are never "
+                "sent: lower compressed_one_in, or raise the number of rounds"
             )
         if compression.one_in > 1:
             sent = compression.count(self.compressed.count) - compression.norm_levels
