@@ -9,6 +9,7 @@ tell. No client's own values decide it alone. Rotation and step are public, and 
 
 A round can send one in several of the rotated values, and multiply their sum by so many. Each rotated value
 tells of all values of the update. The rotation then stays for as many rounds, and each of these sends others.
+Together they tell what one sum of whole updates does: this protects nothing either.
 
 Sources: Suresh, Yu, Kumar and McMahan, "Distributed Mean Estimation with Limited Communication" (ICML 2017),
 section 3, the rotation; Konečný et al., "Federated Learning: Strategies for Improving Communication
@@ -49,7 +50,7 @@ client whose norm is above the mean loses little.
 """
 _OCTAVES = 2.0
 """Largest change of the norm that one sum can tell, up or down: four times."""
-MOST_ONE_IN = 100
+_MOST_ONE_IN = 100
 _NORM_LEVELS = 64
 """Levels of each client that tell of its norm: one bit of a few clients would tell too little."""
 
@@ -65,7 +66,7 @@ class Compression:
     first_norm : L2 norm of an update that is expected in the first round, 2**-84 to 2**84.
     seed : makes the rotations, with the round's number; it is public.
     one_in : each round sends one in so many rotated values, 1 to 100, and their sum counts so many times.
-        Take more rounds than that.
+        The rotation stays for so many rounds, which together send all. Run a multiple of so many rounds.
 
     Raises ParameterError for values out of range.
 
@@ -93,8 +94,8 @@ class Compression:
         norm = as_positive(self.first_norm, "first_norm")
         if not LEAST_FIRST_NORM <= norm <= MOST_FIRST_NORM:
             raise ParameterError("the norm that is expected in the first round must be from 2^-84 to 2^84")
-        if (one_in := as_count(self.one_in, "one_in")) > MOST_ONE_IN:
-            raise ParameterError(f"a round sends at least one in {MOST_ONE_IN:,} values")
+        if (one_in := as_count(self.one_in, "one_in")) > _MOST_ONE_IN:
+            raise ParameterError(f"one_in must be at most {_MOST_ONE_IN}")
         clients, seed = as_count(self.clients, "clients"), as_unsigned(self.seed, "seed")
         checked = {"bits": bits, "clients": clients, "first_norm": norm, "seed": seed, "one_in": one_in}
         for name, value in checked.items():
@@ -189,9 +190,11 @@ class Compression:
             if self.one_in > 1:
                 raise ParameterError("give size, the number of the update's values: the sum does not tell it")
             size = max(sums.size - _NORM_LEVELS, 0)
-        if len(set(numbers)) < count or sums.size != self.count(size) or not np.isfinite(sums).all():
+        if len(set(numbers)) < count:
+            raise ParameterError("name each client of the sum once")
+        if sums.size != self.count(size) or not np.isfinite(sums).all():
             raise ParameterError(
-                "the sum is of finite numbers, as many as count() says, and of each client once"
+                f"the sum is of {self.count(size):,} finite numbers, for an update of {size:,} values"
             )
         # What all levels together would be if each were in the middle of its client's range.
         middle, (least, most) = sum(map(sum, ends)) / 2.0, ends[0]
@@ -208,14 +211,10 @@ class Compression:
         return mean, self.norm.raised(_checked(exponent), _OCTAVES * min(max(part, -1.0), 1.0))
 
     def lost_deviation(self, exponent: int, size: int) -> float:
-        """Return the standard deviation of what one client's values lose, in a round that expects its norm.
-
-        What a round does not send is part of it, since what it sends counts ``one_in`` times.
-        """
+        """Return the standard deviation of what rounding loses of a client's values, at the expected norm."""
         of_value, step = self._norm_at(exponent) / math.sqrt(max(size, 1)), self._step(exponent, size)
         # A sign is off by its value's distance from the step, on average over normal values.
-        rounding = step**2 - of_value**2 if self.bits == 1 else step**2 / 12.0
-        return math.sqrt(self.one_in * rounding + (self.one_in - 1) * of_value**2)
+        return math.sqrt(step**2 - of_value**2) if self.bits == 1 else step / math.sqrt(12.0)
 
     def count(self, size: int) -> int:
         """Return how many levels a round sends of an update with ``size`` values, with those of its norm."""
@@ -239,8 +238,8 @@ class Compression:
 
     def _turn(self, round_number: int) -> tuple[bytes, int]:
         """Return the seed of a round's rotation, and which of its values the round sends first."""
-        number, turn = divmod(as_unsigned(round_number, "round") + self.one_in - 1, self.one_in)
-        parts = self.seed.to_bytes(8, "little") + number.to_bytes(8, "little")
+        number, turn = divmod(as_count(round_number, "round") - 1, self.one_in)
+        parts = self.seed.to_bytes(8, "little") + (number + 1).to_bytes(8, "little")
         return hashlib.sha256(b"shieldfl compression 1\0" + parts).digest(), turn
 
     def _phases(self, clients: Sequence[int], seed: bytes) -> NDArray[np.float64]:
@@ -278,15 +277,13 @@ class CompressionOption(Settings):
             "clients' norms, which is in the sum."
         ),
     ] = 1.0
-    compressed_seed: Annotated[
-        int, Meta(ge=0, lt=2**31), about("Seed of the rounds' rotations. It is public.")
-    ] = 0
+    compressed_seed: Annotated[int, Meta(ge=0, lt=2**31), about("Seed of the rotations. It is public.")] = 0
     compressed_one_in: Annotated[
         int,
-        Meta(ge=1, le=MOST_ONE_IN),
+        Meta(ge=1, le=_MOST_ONE_IN),
         about(
-            "Each round sends one in so many of the rotated values, and their sum counts so many times. The "
-            "run must have at least so many rounds."
+            "Each round sends one in so many of the rotated values, and their sum counts so many times. So "
+            "many rounds together send all values: best is a number of rounds that is a multiple."
         ),
     ] = 1
 

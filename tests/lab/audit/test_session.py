@@ -117,6 +117,19 @@ def test_a_federation_that_several_attacks_are_on_is_told_of_once(small):
     assert sorted(told) == sorted([("fedavg", 0), ("full-he", 0), ("fedavg", 1), ("full-he", 1)] * 2)
 
 
+@pytest.mark.filterwarnings("ignore:an update is more than twice")
+@pytest.mark.parametrize("attack", ["ilrg", "inverting", "lone-total"])
+def test_sums_of_one_in_several_rotated_values_count_as_not_attacked(small, attack):
+    """No attack here searches among rotated values, so that none may say that nothing is found."""
+    changes = {"compressed_bits": 8, "compressed_one_in": 2, "compressed_norm": 0.3}
+    settings = MethodSettings().changed("full-he", changes)
+    parties = ("other-clients", "aggregator-and-client")
+    result = run_audit(replace(small, samples=1, trials=1), ["full-he"], [attack], parties, settings)
+    found = [one for one in result.cells if one.method == "full-he"]
+    assert [result.verdict(one) for one in found] == ["not attacked"] * 2
+    assert any("attacks here do not search" in one.reason for one in found)
+
+
 def test_one_try_and_what_was_not_attacked_are_never_called_chance():
     one = Cell("m", "ilrg", "aggregator", "attacked", figure=1.0, chance=0.1, tries=1)
     assert one.verdict(None) == "too few trials"

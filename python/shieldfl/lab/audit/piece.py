@@ -42,7 +42,14 @@ from shieldfl.lab.audit.attack import (
 from shieldfl.lab.audit.attacks.labels import exposed_elsewhere, guesses
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
-from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, first_model, party_named
+from shieldfl.lab.audit.views.view import (
+    KnownChange,
+    Party,
+    Trial,
+    first_model,
+    party_named,
+    why_sums_are_unread,
+)
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.federation import end_with_parent
 from shieldfl.methods.registry import MethodSettings
@@ -176,7 +183,9 @@ class AttackedTrial:
             changes = list(self._trial.changes(party, victim))
             for known in changes:
                 already = counted.setdefault(known.source if images else _place(known), set())
-                if known.synthetic:
+                if known.source == "sum" and (why := why_sums_are_unread(self._trial.method)):
+                    yield known, changes, why
+                elif known.synthetic:
                     yield known, changes, _SYNTHETIC
                 elif images and len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
                     yield known, changes, _SEVERAL

@@ -548,8 +548,8 @@ class MaskedAverage(Method):
         self.compressed = zone.resized(plan.parameters)
         if compression.one_in > plan.rounds:
             raise ParameterError(
-                f"in {plan.rounds:,} rounds that send one in {compression.one_in:,} values some are never "
-                "sent: lower compressed_one_in, or raise the number of rounds"
+                f"{plan.rounds:,} rounds of one in {compression.one_in:,} values each do not send all: "
+                "lower compressed_one_in, or raise the number of rounds"
             )
         if compression.one_in > 1:
             sent = compression.count(self.compressed.count) - compression.norm_levels

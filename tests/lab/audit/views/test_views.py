@@ -26,6 +26,7 @@ from shieldfl.lab.audit.views.view import (
     View,
     kept_pair,
     party_named,
+    why_sums_are_unread,
 )
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.masks import Mask
@@ -257,9 +258,10 @@ def test_clients_take_their_own_shares_of_the_noise_out_of_a_sum(trial_of):
 
 
 @pytest.mark.filterwarnings("ignore:an update is more than twice")
-@pytest.mark.parametrize(("bits", "one_in"), [(8, 1), (2, 1), (1, 1), (8, 2), (2, 2)])
+@pytest.mark.parametrize("one_in", [1, 2])
+@pytest.mark.parametrize("bits", [8, 2, 1])
 def test_clients_take_their_own_parts_out_of_a_compressed_sum(digits, bits, one_in):
-    """All but one know exactly what was summed of that one, and how far it is from the update."""
+    """All but one know exactly what was summed of that one, and how far rounding took it from the update."""
     changes = {"compressed_bits": bits, "compressed_one_in": one_in, "compressed_norm": 0.3}
     settings = MethodSettings().changed("full-he", changes)
     config = AuditConfig(model="linear", samples=4, rounds=4, threads=1, trials=1, workers=1)
@@ -269,7 +271,8 @@ def test_clients_take_their_own_parts_out_of_a_compressed_sum(digits, bits, one_
     assert one.known.all()
     assert np.abs(one.change - trial.record.own_shares[0, one.round]).max() < 1e-5
     off = one.change - mean_change(trial, one)
-    assert 0.5 < np.sqrt(np.mean(off**2)) / one.deviation[0] < 2.0
+    assert one_in > 1 or 0.5 < np.sqrt(np.mean(off**2)) / one.deviation[0] < 2.0
+    assert bool(why_sums_are_unread(trial.method)) == (one_in > 1)
 
 
 @pytest.fixture(scope="module")

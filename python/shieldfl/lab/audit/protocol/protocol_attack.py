@@ -29,7 +29,7 @@ from shieldfl.lab.audit.attack import (
 )
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Flags
-from shieldfl.lab.audit.views.view import parameters_of, planned
+from shieldfl.lab.audit.views.view import parameters_of, planned, why_sums_are_unread
 from shieldfl.learning.local_update import contraction
 from shieldfl.methods.registry import MethodSettings, method_class
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
@@ -413,6 +413,8 @@ class ProtocolAttack(FederationAttack):
 
     def _told(self, made: Callable[[], PlayedFederation]) -> list[_Try]:
         federation = made()
+        if why := why_sums_are_unread(federation.method):
+            raise ParameterError(why)
         tries: list[_Try] = []
 
         past: list[tuple[dict[int, FloatVector], dict[int, Flags]]] = []

@@ -445,6 +445,14 @@ class View:
         return sent
 
 
+def why_sums_are_unread(method: Method) -> str:
+    """Return why no attack here can use a method's sums; "" where they can."""
+    compression = getattr(method, "compression", None)
+    if compression is None or compression.one_in == 1:
+        return ""
+    return "a round sends one in several rotated values, among which attacks here do not search"
+
+
 def _is_of(delivery: Delivery, client: int) -> bool:
     step, details = delivery.step, delivery.details
     return (step == "receive" and client in details[1:]) or (step == "enrol" and client in details[:1])
