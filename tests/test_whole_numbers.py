@@ -111,6 +111,10 @@ _OF_SCHEME = {
 COMPRESSION = sf.Compression(bits=4, clients=200)
 _OF_NONE = {
     "Compression.__init__": lambda **number: sf.Compression(**{"bits": 4, "clients": 4} | number),
+    "Compression.count": COMPRESSION.count,
+    "Compression.lost_deviation": lambda **number: COMPRESSION.lost_deviation(
+        **{"exponent": 0, "size": 8} | number
+    ),
     "Compression.levels": lambda **number: COMPRESSION.levels(UPDATE, **{"client": 1, "round": 1} | number),
     "Compression.mean": lambda clients=1, **number: COMPRESSION.mean(
         np.zeros(72), [clients], **{"round": 1} | number

@@ -190,6 +190,7 @@ class Compression:
             if self.one_in > 1:
                 raise ParameterError("give size, the number of the update's values: the sum does not tell it")
             size = max(sums.size - _NORM_LEVELS, 0)
+        size = as_unsigned(size, "size")
         if len(set(numbers)) < count:
             raise ParameterError("name each client of the sum once")
         if sums.size != self.count(size) or not np.isfinite(sums).all():
@@ -212,7 +213,8 @@ class Compression:
 
     def lost_deviation(self, exponent: int, size: int) -> float:
         """Return the standard deviation of what rounding loses of a client's values, at the expected norm."""
-        of_value, step = self._norm_at(exponent) / math.sqrt(max(size, 1)), self._step(exponent, size)
+        number = as_unsigned(size, "size")
+        of_value, step = self._norm_at(exponent) / math.sqrt(max(number, 1)), self._step(exponent, number)
         # A sign is off by its value's distance from the step, on average over normal values.
         return math.sqrt(step**2 - of_value**2) if self.bits == 1 else step / math.sqrt(12.0)
 
