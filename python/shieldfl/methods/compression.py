@@ -51,6 +51,7 @@ client whose norm is above the mean loses little.
 _OCTAVES = 2.0
 """Largest change of the norm that one sum can tell, up or down: four times."""
 _MOST_ONE_IN = 100
+"""Largest ``one_in``: the squared error of a round's mean grows with it."""
 _NORM_LEVELS = 64
 """Levels of each client that tell of its norm: one bit of a few clients would tell too little."""
 
@@ -141,7 +142,9 @@ class Compression:
         """
         values, number = as_vector(update, (np.float32,), "the update"), as_unsigned(client, "client")
         least, most = self.range_of(number)
-        rotated = np.empty(values.size, dtype=np.float32)
+        levels = np.zeros(self.count(values.size), dtype=np.float32)
+        # Where all are sent they are made in place: long updates are not copied.
+        rotated = levels[: values.size] if self.one_in == 1 else np.empty_like(values)
         steps, (seed, turn) = 1.0 / self._step(exponent, values.size), self._turn(round)
         of_zeros = int.from_bytes(hashlib.sha256(seed + number.to_bytes(8, "little")).digest()[:4], "little")
         own = (seed, of_zeros, steps, least, most, as_threads(threads))
@@ -159,10 +162,10 @@ class Compression:
         octaves = math.log2(norm / expected) if norm else -_OCTAVES
         part = min(max(octaves / _OCTAVES, -1.0), 1.0)
         middle = (least + most + (most - least) * part) / 2.0
-        levels = np.zeros(self.count(values.size), dtype=np.float32)
         levels[-_NORM_LEVELS:] = np.floor(middle + self._phases([number], seed)[0])
-        sent = rotated[turn :: self.one_in]
-        levels[: sent.size] = sent
+        if self.one_in > 1:
+            sent = rotated[turn :: self.one_in]
+            levels[: sent.size] = sent
         return levels
 
     def mean(
@@ -202,9 +205,11 @@ class Compression:
         sums -= middle
         # One bit is a step up or down, from a middle between two levels.
         step, (seed, turn) = self._step(exponent, size) * (2.0 if self.bits == 1 else 1.0), self._turn(round)
-        rotated = np.zeros(size)
-        of_round = rotated[turn :: self.one_in]
-        of_round[:] = sums[: of_round.size]
+        rotated = sums[:size]
+        if self.one_in > 1:
+            rotated = np.zeros(size)
+            of_round = rotated[turn :: self.one_in]
+            of_round[:] = sums[: of_round.size]
         mean = _core.rotate(rotated, seed, True, step * self.one_in / count, as_threads(threads))
         place = float(sums[-_NORM_LEVELS:].mean()) / count - float(self._phases(numbers, seed).mean()) + 0.5
         part = 2.0 * place / (most - least)
@@ -285,7 +290,7 @@ class CompressionOption(Settings):
         Meta(ge=1, le=_MOST_ONE_IN),
         about(
             "Each round sends one in so many of the rotated values, and their sum counts so many times. So "
-            "many rounds together send all values: best is a number of rounds that is a multiple."
+            "many rounds together send all values: choose a multiple of it as the number of rounds."
         ),
     ] = 1
 
