@@ -132,7 +132,8 @@ class Compression:
     ) -> FloatVector:
         """Return a client's levels, float32 (:meth:`count` of n,), for its update, float32 (n,).
 
-        The last 64 tell of the update's norm. ``exponent`` is what :meth:`mean` returned in the round before.
+        The last 64 tell of the update's norm, in an order that only the client knows. ``exponent`` is what
+        :meth:`mean` returned in the round before.
 
         A PrecisionWarning says if the update is more than twice as long as its step is for: values beyond the
         highest level are cut, and the mean loses them.
@@ -162,7 +163,8 @@ class Compression:
         octaves = math.log2(norm / expected) if norm else -_OCTAVES
         part = min(max(octaves / _OCTAVES, -1.0), 1.0)
         middle = (least + most + (most - least) * part) / 2.0
-        levels[-_NORM_LEVELS:] = np.floor(middle + self._phases([number], seed)[0])
+        of_norm = np.floor(middle + self._phases([number], seed)[0])
+        levels[-_NORM_LEVELS:] = of_norm[_secret_order(values, norm)]
         if self.one_in > 1:
             sent = rotated[turn :: self.one_in]
             levels[: sent.size] = sent
@@ -311,3 +313,13 @@ def _checked(exponent: int) -> int:
     if (number := as_unsigned(exponent, "exponent", least=-MOST_EXPONENT)) > MOST_EXPONENT:
         raise ParameterError(f"exponent must be at most {MOST_EXPONENT}")
     return number
+
+
+def _secret_order(values: FloatVector, norm: float) -> NDArray[np.intp]:
+    """Return an order of the norm's levels that follows from the norm's last digits and some values.
+
+    Levels in the order of their public phases would show an opener how far each norm is from a level.
+    """
+    some = values[:: max(1, values.size // 4096)].tobytes()
+    drawn = hashlib.shake_256(norm.hex().encode() + some).digest(8 * _NORM_LEVELS)
+    return np.argsort(np.frombuffer(drawn, dtype="<u8"))

@@ -470,7 +470,7 @@ class MaskedAverage(Method):
                 raise ParameterError(
                     "compressed updates need sums of few bits: set encryption to kahe or pads"
                 )
-            self.why_alike = ": a weight would take more bits of every value"
+            self.why_alike = ": weighted levels could be read from their sum"
             fixed_point = FixedPoint(compression.value_bits, 0, 0)
             zone, sends_rest = self._compressing(compression, plan, zone), False
         super().__init__(name, settings, plan)
