@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from papers.claims import Claim, load_claims
 from papers.code_state import ROOT
 from papers.rules import Column, Paper, sentence
 from papers.stored import Stored
@@ -24,13 +25,23 @@ __all__ = ["FOLDER", "Measured", "pages", "words_of", "write_pages"]
 FOLDER = ROOT / "docs" / "explanation" / "papers"
 Measured = Sequence[tuple[PaperTable, Stored | None]]
 """Tables, and what is stored of each."""
+Judged = tuple[Claim, str, str]
+"""A claim, what ours is, and the verdict."""
 
 
-def pages(measured: Measured) -> dict[str, str]:
+def pages(measured: Measured, claims: Sequence[Claim] | None = None) -> dict[str, str]:
     """Return the pages by file name: one for each paper, and the index."""
     by_paper = {name: [one for one in measured if one[0].paper == name] for name in PAPERS}
-    written = {f"{name}.md": _paper_page(name, own) for name, own in by_paper.items()}
-    return written | {"README.md": _index(by_paper)}
+    cells = {table.name: cells_of(table, stored) for table, stored in measured}
+    judged = [
+        (claim, *claim.judged(lambda name: cells.get(name, [])))
+        for claim in (load_claims() if claims is None else claims)
+    ]
+    written = {
+        f"{name}.md": _paper_page(name, own, [one for one in judged if one[0].paper == name])
+        for name, own in by_paper.items()
+    }
+    return written | {"README.md": _index(by_paper, judged)}
 
 
 def write_pages(measured: Measured, folder: Path = FOLDER) -> list[Path]:
@@ -55,7 +66,18 @@ def _count(measured: Measured) -> Counts:
     return counts
 
 
-def _index(by_paper: Mapping[str, Measured]) -> str:
+def _claims_list(judged: Sequence[Judged]) -> str:
+    lines = []
+    for claim, ours, verdict in judged:
+        known = f" Known before the rule: {claim.known}." if claim.known else ""
+        lines.append(
+            f"- **{claim.claim}** ({claim.where}). Ours: {ours}. **{verdict[0].upper()}{verdict[1:]}.** Rule: "
+            f"{claim.rule}{known} `{claim.command}`\n"
+        )
+    return "".join(lines).strip()
+
+
+def _index(by_paper: Mapping[str, Measured], judged: Sequence[Judged]) -> str:
     rows = []
     every = _count([one for own in by_paper.values() for one in own])
     for name, counts in [*((name, _count(own)) for name, own in by_paper.items()), ("", every)]:
@@ -74,10 +96,18 @@ def _index(by_paper: Mapping[str, Measured]) -> str:
     heads = ("paper", "tables", "tables measured", "tables without numbers")
     heads += ("cells", "agree", "disagree", "unjudged", "not measured")
     reasons = ", ".join(f"{reason} {count}" for reason, count in every.reasons.most_common())
-    return words_of("README")["frame"].format(papers=_table(heads, rows), reasons=reasons)
+    claims = [
+        (PAPERS[claim.paper], claim.claim, claim.where, ours, verdict, f"`{claim.command}`")
+        for claim, ours, verdict in judged
+    ]
+    return words_of("README")["frame"].format(
+        claims=_table(("paper", "claim", "where", "ours", "verdict", "command"), claims),
+        papers=_table(heads, rows),
+        reasons=reasons,
+    )
 
 
-def _paper_page(name: str, measured: Measured) -> str:
+def _paper_page(name: str, measured: Measured, judged: Sequence[Judged]) -> str:
     counts, words = _count(measured), words_of(name)
     said = (
         f"{counts.cells} cells of {counts.tables} tables: {counts.agreeing} agree, {counts.disagreeing} disagree "
@@ -107,7 +137,8 @@ def _paper_page(name: str, measured: Measured) -> str:
         for reason, own in missing.items()
     ]
     reasons = _table(("why", "cells", "tables"), rows)
-    return words["frame"].format(counts=said, tables="\n\n".join(sections), missing=reasons)
+    claims = _claims_list(judged)
+    return words["frame"].format(claims=claims, counts=said, tables="\n\n".join(sections), missing=reasons)
 
 
 def _section(table: PaperTable, cells: Sequence[Cell]) -> str:

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 import shieldfl as sf
 from documentation_pages import ROOT, doc
-from papers import pages, rules, run, stored, table_file, verdicts
+from papers import claims, pages, rules, run, stored, table_file, verdicts
 from papers.kinds import KINDS, kind_named, label_distributions
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of
@@ -327,3 +327,74 @@ def test_bytes_of_ciphertexts_are_those_of_the_frame_less_its_head():
     )
     with pytest.raises(ParameterError, match="unknown scheme"):
         kind_named("ciphertexts").check(settings | {"scheme": "magic"})
+
+
+CLAIM = """
+[[claims]]
+paper = "sense-crypt"
+claim = "Labels are far apart"
+where = "figure 10"
+rule = "Three quarters of the cells agree."
+command = "python bench/papers/run.py"
+"""
+
+
+@pytest.fixture
+def claimed(tmp_path):
+    """Reads a file of claims with these lines more."""
+
+    def read(more):
+        (tmp_path / "claims.toml").write_text(CLAIM + more)
+        return claims.load_claims(tmp_path / "claims.toml")
+
+    return read
+
+
+def test_every_paper_has_three_claims_with_a_verdict_of_cells_that_there_are(published):
+    found = claims.load_claims()
+    assert [claim.paper for claim in found] == [name for name in table_file.PAPERS for _ in range(3)]
+    by_name = {table.name: verdicts.cells_of(table, kept) for table, kept in run.with_results(published)}
+    for claim in found:
+        for table, columns in claim.cells.items():
+            assert set(columns) <= {cell.column.name for cell in by_name[table]}
+        ours, verdict = claim.judged(by_name.__getitem__)
+        assert ours
+        assert verdict.partition(":")[0] in claims.VERDICTS
+        assert verdict == "reproduced" or ":" in verdict or claim.cells
+
+
+@pytest.mark.parametrize(
+    ("agreeing", "said"),
+    [
+        ([True, True, True, False], "reproduced"),
+        ([True, False], "not reproduced"),
+        ([True, None], "not measured"),
+        ([], "not measured"),
+    ],
+)
+def test_a_claim_holds_if_three_quarters_of_its_cells_agree(claimed, bench, agreeing, said):
+    (claim,) = claimed('cells = { good = ["EMD"] }')
+    table = table_file.load_table(bench.tables / "good.toml")
+    cells = [verdicts.Cell(table.rows[0], table.columns[0], 1.0, 1.0, one, "") for one in agreeing]
+    other = verdicts.Cell(table.rows[0], rules.Column("other", "f", "within", 1.0), 1.0, 1.0, False, "")
+    assert claim.judged(lambda _: [*cells, other])[1] == said
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "claim 1 lacks ours"),
+        ('ours = "2"', "claim 1 lacks verdict"),
+        ('ours = "2"\nverdict = "perhaps"', "a verdict begins with one of reproduced, not reproduced"),
+        ('ours = "2"\nverdict = "reproduced"\nnumber = 3', "number"),
+    ],
+)
+def test_a_claim_without_a_verdict_is_refused(claimed, more, said):
+    with pytest.raises(ParameterError, match=said):
+        claimed(more)
+    with pytest.raises(ParameterError, match="unknown paper"):
+        claimed(
+            'ours = "2"\nverdict = "reproduced"\n'
+            + CLAIM.replace("sense-crypt", "other")
+            + 'ours = "2"\nverdict = "reproduced"'
+        )
