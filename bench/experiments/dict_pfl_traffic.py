@@ -26,7 +26,6 @@ from shieldfl.rounds.plan import FederationPlan, GlobalModel
 Shape = tuple[int, int]
 """Rows n and columns m of a weight: its table is r by m."""
 
-
 VIT = [(2304, 768), (768, 768), (3072, 768), (768, 3072)] * 12 + [(768, 768), (1000, 768)]
 BERT = [*[(768, 768)] * 4, (3072, 768), (768, 3072)] * 12 + [(768, 768)]
 LLAMA = [*[(2048, 2048)] * 2, *[(256, 2048)] * 2, *[(5632, 2048)] * 2, (2048, 5632)] * 22 + [(32_000, 2048)]

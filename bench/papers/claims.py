@@ -6,45 +6,54 @@ others have ``ours`` and ``verdict`` by hand, from what ``command`` measures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from papers.table_file import PAPERS
 from papers.verdicts import Cell
 from shieldfl.errors import ParameterError
-from shieldfl.settings import parse_toml, read_text, refuse_unknown
+from shieldfl.settings import Settings, Text, parse_toml, read_settings, read_text, tables_of
 
-__all__ = ["CLAIMS", "VERDICTS", "Claim", "load_claims"]
+__all__ = ["VERDICTS", "Claim", "load_claims"]
 
 CLAIMS = Path(__file__).parent / "claims.toml"
 VERDICTS = ("reproduced", "not reproduced", "not measured")
 """What a verdict begins with; after a colon may stand why, or in which setting."""
-_NEEDED = ("paper", "claim", "where", "rule", "command")
-_BY_HAND = ("ours", "verdict")
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a paper claims, and what became of it."""
+class Claim(Settings):
+    """What a paper claims, and what became of it. Raises ParameterError without cells or a verdict."""
 
     paper: str
-    claim: str
-    where: str
-    rule: str
+    claim: Text
+    where: Text
+    rule: Text
     """When it counts as reproduced."""
-    command: str
+    command: Text
     """What measures it."""
     known: str = ""
     """What was known when the rule was written."""
-    cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Columns by table whose cells decide."""
+    cells: dict[str, tuple[str, ...]] | None = None
+    """Columns by table whose cells decide; None where ``ours`` and ``verdict`` are by hand."""
     ours: str = ""
     verdict: str = ""
 
+    def __post_init__(self) -> None:
+        if self.paper not in PAPERS:
+            raise ParameterError(f"has the unknown paper {self.paper!r}: choose one of {', '.join(PAPERS)}")
+        if self.cells is not None:
+            return
+        for name in ("ours", "verdict"):
+            if not getattr(self, name):
+                raise ParameterError(f"lacks {name}")
+        if self.verdict.partition(":")[0] not in VERDICTS:
+            raise ParameterError(f"has no verdict: a verdict begins with one of {', '.join(VERDICTS)}")
+
     def judged(self, cells_of_table: Callable[[str], list[Cell]]) -> tuple[str, str]:
         """Return what ours is, and the verdict."""
-        if not self.cells:
+        if self.cells is None:
             return self.ours, self.verdict
         own = [
             cell
@@ -64,18 +73,6 @@ def load_claims(path: Path = CLAIMS) -> list[Claim]:
     """Read the file. Raises ParameterError for what is unknown or missing."""
     document = parse_toml(read_text(path, "file of claims"), ("claims",), path.name)
     return [
-        _claim(entry, f"{path.name}: claim {number}") for number, entry in enumerate(document["claims"], 1)
+        read_settings(Claim, entry, f"{path.name}: claim {number}")
+        for number, entry in enumerate(tables_of(document, "claims"), 1)
     ]
-
-
-def _claim(entry: Mapping[str, object], where: str) -> Claim:
-    refuse_unknown(entry, (*_NEEDED, "known", "cells", *_BY_HAND), where)
-    for key in (*_NEEDED, *(() if "cells" in entry else _BY_HAND)):
-        if not entry.get(key):
-            raise ParameterError(f"{where} lacks {key}")
-    if entry["paper"] not in PAPERS:
-        raise ParameterError(f"{where}: unknown paper {entry['paper']!r}")
-    claim = Claim(**entry)  # type: ignore[arg-type]
-    if not claim.cells and claim.verdict.partition(":")[0] not in VERDICTS:
-        raise ParameterError(f"{where}: a verdict begins with one of {', '.join(VERDICTS)}")
-    return claim

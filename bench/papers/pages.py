@@ -29,14 +29,11 @@ Judged = tuple[Claim, str, str]
 """A claim, what ours is, and the verdict."""
 
 
-def pages(measured: Measured, claims: Sequence[Claim] | None = None) -> dict[str, str]:
+def pages(measured: Measured) -> dict[str, str]:
     """Return the pages by file name: one for each paper, and the index."""
     by_paper = {name: [one for one in measured if one[0].paper == name] for name in PAPERS}
     cells = {table.name: cells_of(table, stored) for table, stored in measured}
-    judged = [
-        (claim, *claim.judged(lambda name: cells.get(name, [])))
-        for claim in (load_claims() if claims is None else claims)
-    ]
+    judged = [(claim, *claim.judged(lambda name: cells.get(name, []))) for claim in load_claims()]
     written = {
         f"{name}.md": _paper_page(name, own, [one for one in judged if one[0].paper == name])
         for name, own in by_paper.items()

@@ -355,7 +355,7 @@ def test_every_paper_has_three_claims_with_a_verdict_of_cells_that_there_are(pub
     assert [claim.paper for claim in found] == [name for name in table_file.PAPERS for _ in range(3)]
     by_name = {table.name: verdicts.cells_of(table, kept) for table, kept in run.with_results(published)}
     for claim in found:
-        for table, columns in claim.cells.items():
+        for table, columns in (claim.cells or {}).items():
             assert set(columns) <= {cell.column.name for cell in by_name[table]}
         ours, verdict = claim.judged(by_name.__getitem__)
         assert ours
